@@ -1,4 +1,4 @@
-//! Plugin configuration, checked: the rules, the table's size, the exchange with weir-sync.
+//! Checked plugin configuration: the rules, the table's size, the exchange with weir-sync.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -13,7 +13,7 @@ use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::{OnSyncLoss, Sharing};
 
 pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
-/// Default number of addresses: fits a host with 4,096 shared-data keys, such as the crate proxy-wasm-host.
+/// Default number of addresses. It fits a host with 4,096 shared-data keys, such as the crate proxy-wasm-host.
 const ADDRESSES_DEFAULT: u32 = 65_000;
 /// Upper limit of tracked addresses: 512 MiB of slots.
 const ADDRESSES_MAX: u32 = 16_777_216;
@@ -31,16 +31,16 @@ pub struct PluginConfig {
 
 #[derive(Clone, Debug)]
 pub struct SyncConfig {
-    /// The host's name for weir-sync: a cluster.
+    /// The host's cluster for weir-sync.
     pub cluster: String,
     /// This POP's name; the host's node id if absent.
     pub pop: Option<String>,
     pub token: Option<String>,
-    /// Hides all key parts but addresses. Derived from `key_secret`, else from the token.
+    /// Secret for hashing all key parts but addresses. Derived from `key_secret`, else from the token.
     pub key_secret: FleetSecret,
     /// Interval between a worker's reports in milliseconds, 50 to 500. Demand is measured over 500 ms.
     pub interval_ms: u32,
-    /// Timeout of a report, and of the exchange that a strict rule's request waits for, in milliseconds.
+    /// Timeout of a report, and of the exchange that a request under a strict rule waits for, in milliseconds.
     pub timeout_ms: u32,
     /// Time without a reply from weir-sync after which rules follow their `on_sync_loss`, in milliseconds.
     pub fallback_after_ms: u32,
@@ -142,7 +142,6 @@ mod tests {
     use serde_json::{Value, json};
     use std::string::ToString;
 
-    /// A plugin configuration with these rules and this `sync` section.
     fn parse(rules: &Value, sync: Option<Value>) -> Result<PluginConfig, Vec<String>> {
         let mut config = json!({"rules": rules});
         config.as_object_mut().unwrap().extend(sync.map(|sync| ("sync".into(), sync)));

@@ -1,5 +1,5 @@
-//! The rule set document that weir-sync pushes to POPs: plugin configuration without `table`, `sync` and
-//! `filter_state`.
+//! The rule set document that weir-sync pushes to POPs: plugin configuration without `table`, `sync`
+//! and `filter_state`.
 
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     errors.into_result(rules)
 }
 
-/// Reads a document that is already a JSON value. All errors go to `errors`.
+/// Reads a document that is already a JSON value. All errors are added to `errors`.
 pub fn read(value: &Value, errors: &ErrorCollector) -> Option<RuleSet> {
     let item = Item::new(value, errors);
     let mut fields = item.fields()?;

@@ -1,9 +1,9 @@
-//! Rules: what an operator writes (match, key, quota, behaviour), checked and compiled.
+//! Rules: what operators write (match, key, quota, behaviour), checked and compiled.
 //!
-//! [`document`] and [`config`] read text into a [`RuleSet`] and give every error its place. [`matching`]
-//! decides which requests a rule counts, [`key`] what it counts by, [`limit`] how much it allows and how many
-//! tokens a request takes, and [`response`] what a limited client receives. A rule set is built once, when
-//! configuration arrives; nothing on the request path parses or formats.
+//! [`document`] and [`config`] read text into a [`RuleSet`] and record the place of every error. [`matching`] decides
+//! which requests a rule counts, [`key`] what it counts by, [`limit`] how much it allows and how many tokens a request
+//! takes, and [`response`] what a limited client receives. A rule set is built when configuration arrives; nothing on
+//! the request path parses or formats.
 //!
 //! ```
 //! use weir_rules::document;

@@ -1,4 +1,4 @@
-//! The rules of one configuration, and the choice of those that count a request.
+//! The rules of one configuration, and the selection of those that count a request.
 
 use alloc::vec::Vec;
 
@@ -9,12 +9,12 @@ use crate::reading::{Fields, Reader};
 use crate::request::{Attributes, Fetched};
 use crate::rule::{Rule, list};
 
-/// The rules of one configuration, in the order they were written, and the lists that precede them.
+/// The rules of one configuration in their written order, and the lists that precede them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
     rules: Vec<Rule>,
     index: Index,
-    /// The rules without an expensive condition; `None` if that is all of them, or none.
+    /// The rules without an expensive condition; `None` if all rules are without one, or none are.
     cheap: Option<Bits>,
     /// The rules that count a request, if they are the same for every request.
     always: Option<Vec<u16>>,
@@ -25,7 +25,7 @@ pub struct RuleSet {
     attributes: Attributes,
 }
 
-/// A list of conditions, of which a request needs to meet only one.
+/// A list of conditions, of which a request must meet only one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Conditions {
     list: Vec<Condition>,
@@ -45,7 +45,6 @@ pub enum Listed {
 }
 
 impl RuleSet {
-    /// Takes the fields `rules`, `enforce`, `allow` and `deny`. All errors are recorded.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let mut reader = Reader::default();
         let rules = fields.require("rules", "a list of rules");
@@ -85,17 +84,17 @@ impl RuleSet {
         self.has_unlimited
     }
 
-    /// The `allow` list. No rule counts a request that meets one of it, and it is never refused.
+    /// The `allow` list. No rule counts a request that meets one of these conditions, and it is never refused.
     pub fn allow(&self) -> &[Condition] {
         &self.allow.list
     }
 
-    /// The `deny` list. A request that meets one of it, and none of [`RuleSet::allow`], is refused.
+    /// The `deny` list. A request that meets one of these conditions, and none of [`RuleSet::allow`], is refused.
     pub fn deny(&self) -> &[Condition] {
         &self.deny.list
     }
 
-    /// Evaluates both lists. If the result is unsure, `allow` does not match and `deny` does. `room` is scratch space.
+    /// Evaluates both lists. An unsure result does not match `allow`, but matches `deny`. `room` is scratch space.
     pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         match self.allowed(request, room) {
             Listed::No => self.blocked(request, room),
@@ -128,7 +127,8 @@ impl RuleSet {
         out
     }
 
-    /// Like [`RuleSet::find_matches`], among the rules without an expensive condition; `None` if all are, or none.
+    /// Like [`RuleSet::find_matches`], for the rules without an expensive condition; `None` if that is all of them,
+    /// or none.
     pub fn find_cheap_matches<'a>(
         &self,
         request: &mut Fetched<'_>,
@@ -148,7 +148,7 @@ impl RuleSet {
         out.clear();
         // The chosen variant, its index in `out`, and true if a variant that surely applies was found.
         let mut chosen: Option<(&Rule, usize, bool)> = None;
-        // The written rule that was examined last, and the result of its condition.
+        // The last written rule examined, and the result of its condition.
         let mut matched: Option<(u16, Holds)> = None;
         for place in places.iter() {
             let Some(rule) = self.rules.get(place) else { continue };
@@ -193,7 +193,7 @@ impl RuleSet {
         self.conditions().filter_map(|condition| condition.end.ms()).min()
     }
 
-    /// Ends the conditions whose time is over by `now_ms` since 1970, for everyone who shares the rule set.
+    /// Ends the conditions that expire by `now_ms` since 1970, for all holders of the rule set.
     pub fn end(&self, now_ms: u64) {
         self.conditions().for_each(|condition| condition.end.pass(now_ms));
     }
@@ -221,7 +221,7 @@ impl Conditions {
     }
 }
 
-/// Places of the rules without an expensive condition in any variant; `None` if these are all, or none.
+/// Places of the rules without an expensive condition in any variant; `None` if that is all of them, or none.
 fn cheap(rules: &[Rule]) -> Option<Bits> {
     let is_dear = |rule: &&Rule| rule.conditions().any(Condition::is_dear);
     let dear: Vec<u16> = rules.iter().filter(is_dear).map(Rule::place).collect();
@@ -234,7 +234,7 @@ fn cheap(rules: &[Rule]) -> Option<Bits> {
     (!dear.is_empty() && cheap.iter().next().is_some()).then_some(cheap)
 }
 
-/// The index that stands for no rule. Reports refer to a rule by 16 bits, too.
+/// The index that stands for no rule. Reports also refer to rules by 16 bits.
 pub const NO_RULE: u16 = u16::MAX;
 
 const _: () = assert!(RULES_MAX <= NO_RULE as usize);

@@ -1,8 +1,8 @@
-//! A sort of small code size. Core's own takes kilobytes for each type that it sorts.
+//! A sort of small code size. Core's sort takes kilobytes for each type.
 
 use alloc::vec::Vec;
 
-/// Returns the items in ascending order. The sort (Shell's) is not stable.
+/// The items in ascending order. The sort (Shell's) is not stable.
 pub fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     let mut gap = items.len();
     while gap > 1 {

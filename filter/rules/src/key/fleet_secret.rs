@@ -10,7 +10,7 @@ use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Of128};
 pub const KEY_SECRET_BYTES_MIN: usize = 16;
 pub const KEY_SECRET_BYTES_MAX: usize = 1_024;
 
-/// Keys of the two passes that derive a secret: fixed, and different.
+/// Keys of the two passes that derive a secret.
 const PASSES: [&[u8; 16]; 2] = [b"weir keys, left.", b"weir keys, right"];
 
 /// The secret that key parts are hashed with, the same at every POP of a fleet.
@@ -25,8 +25,7 @@ impl FleetSecret {
         Self(bytes)
     }
 
-    /// Derives a secret from a random text of at least 16 bytes, by SipHash-2-4 with two keys. It is not a password
-    /// hash.
+    /// Derives a secret from a random text of at least 16 bytes, by SipHash-2-4 with two keys. Not a password hash.
     pub fn derive(text: &[u8]) -> Self {
         let mut bytes = [0; 16];
         for (half, key) in bytes.chunks_exact_mut(8).zip(PASSES) {

@@ -20,7 +20,7 @@ use weir_protocol::messages::KEY_BYTES_MAX;
 pub(crate) use self::parse::{key, prefixes};
 
 pub const PARTS_MAX: usize = 8;
-/// Stands for every host that cannot be determined; no host has this name.
+/// Value for every host that cannot be determined; no host has this name.
 const NO_HOST: &[u8] = b"?";
 pub const SEGMENTS_MAX: u8 = 16;
 
@@ -52,7 +52,7 @@ pub enum Part {
     Host,
     /// The path without its query, folded and without dot segments.
     Path,
-    /// Up to this number of leading segments of that path; empty segments do not count.
+    /// Up to this number of leading segments of the folded path; empty segments do not count.
     PathSegments(u8),
 }
 
@@ -61,7 +61,7 @@ pub enum Part {
 pub enum MissingPart {
     ClientAddress,
     Other,
-    /// It has several values of a part that may have only one.
+    /// The request has several values of a part that may have only one.
     Repeated,
 }
 
@@ -101,16 +101,14 @@ impl KeySpec {
         !self.others.is_empty()
     }
 
-    /// Marks the one part beside the client's address to be sent in clear; false if there is no such part.
+    /// Marks the only part beside the client's address to be sent in clear; false if there is no such part.
     pub(crate) fn make_clear(&mut self) -> bool {
         self.is_clear = matches!(self.others.as_slice(), [Part::Value(_) | Part::Host | Part::Path]);
-        // Changes the description, so that values in clear are other keys than hashed ones. No part's
-        // description has this byte.
+        // A different description keeps keys in clear apart from hashed ones. No part's description has this byte.
         self.description.push(u8::MAX);
         self.is_clear
     }
 
-    /// True if the value of the part beside the client's address is sent in clear.
     pub fn is_clear(&self) -> bool {
         self.is_clear
     }
@@ -119,7 +117,7 @@ impl KeySpec {
         Self { address: Some(prefixes), ..self.clone() }
     }
 
-    /// Begins the hash of the parts with the input that is the same for every request.
+    /// Begins the hash of the parts with the input that all requests have in common.
     pub fn begin(&self, secret: &FleetSecret) -> PartsHash {
         secret.begin(&self.description)
     }
@@ -160,7 +158,8 @@ impl KeySpec {
         Ok(KeyValue::of_parts(address, Some(hash.finish())))
     }
 
-    /// The request's values of each part but the client's address: one, or one per path segment; `None` if it lacks it.
+    /// The request's values of each part but the client's address: one, or one per path segment; `None` if there
+    /// are none.
     pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
         let in_clear = |part: &Part| {
             let mut values = Vec::new();
@@ -170,7 +169,7 @@ impl KeySpec {
         self.others.iter().map(in_clear).collect()
     }
 
-    /// Converts a value that an operator wrote to the form that requests' values have.
+    /// Converts a value that an operator wrote to the form of requests' values.
     pub(crate) fn as_requests_have(&self, written: &str, attributes: &Attributes) -> String {
         let mut bytes = match self.others.as_slice() {
             [Part::Host] => written.to_ascii_lowercase().into_bytes(),
@@ -185,7 +184,7 @@ impl KeySpec {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Searches `values` for the request's value of the one part beside the client's address; unsure if only some of
+    /// Searches `values` for the request's value of the only part beside the client's address; unsure if only some of
     /// several values are found.
     pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> Holds {
         match self.others.as_slice() {
@@ -207,7 +206,7 @@ impl KeySpec {
         }
     }
 
-    /// Bytes that differ between keys, so that a rule whose key changes gets other buckets.
+    /// Bytes that identify the key. A rule whose key changes gets other buckets.
     pub fn identity(&self) -> impl Iterator<Item = u8> + '_ {
         let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
         address.into_iter().chain(self.description.iter().copied())
@@ -228,7 +227,7 @@ impl<'a> Piece<'a> {
 }
 
 impl Part {
-    /// Passes the request's value to `take`; an error if it has none, or more than it may.
+    /// Passes the request's value to `take`; an error if there is none, or more than the part may have.
     fn put(&self, request: &mut Fetched<'_>, take: &mut dyn FnMut(Piece<'_>)) -> Result<(), MissingPart> {
         match self {
             Self::Value(value) => {
@@ -275,9 +274,9 @@ pub struct KeyValue {
 impl KeyValue {
     const EMPTY: Self = Self { bytes: [0; KEY_BYTES_MAX], len: 0 };
 
-    /// The key of all requests that lack a part; no request that has every part gets it.
+    /// The key of all requests that lack a part; no request with every part has it.
     pub const LACKING: Self = Self::of_mark(2);
-    /// The key of every request under a rule that counts all of them in one bucket.
+    /// The key of every request under a rule that counts all requests in one bucket.
     pub const ALL: Self = Self::of_mark(3);
 
     const fn of_mark(mark: u8) -> Self {
@@ -291,7 +290,7 @@ impl KeyValue {
         Self::of_parts(Some((address, prefixes)), None)
     }
 
-    /// The key of an address cut to prefixes and of the hash of the other parts; either may be absent.
+    /// The key of an address, cut to prefixes, and of the hash of the other parts; either may be absent.
     fn of_parts(address: Option<(IpAddr, Prefixes)>, others: Option<[u8; 16]>) -> Self {
         let mut key = Self::EMPTY;
         if let Some((address, prefixes)) = address {
@@ -312,7 +311,8 @@ impl KeyValue {
         key
     }
 
-    /// Begins a key of an address cut to prefixes, if there is one, and of a part in clear, which is to be pushed next.
+    /// Begins a key of an address, cut to prefixes, if there is one, and of a part in clear, which the caller
+    /// pushes next.
     fn with_clear(address: Option<(IpAddr, Prefixes)>) -> Self {
         let mut key = Self::of_parts(address, None);
         key.push(&[CLEAR_MARK]);
@@ -335,7 +335,7 @@ impl KeyValue {
         rest.split_first().filter(|(mark, _)| **mark == CLEAR_MARK).map(|(_, value)| (address, value))
     }
 
-    /// The key with these canonical bytes; `None` if there are none, or more than [`KEY_BYTES_MAX`].
+    /// The key with these canonical bytes; `None` if they are empty, or more than [`KEY_BYTES_MAX`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut key = Self::EMPTY;
         (!bytes.is_empty() && key.push(bytes)).then_some(key)

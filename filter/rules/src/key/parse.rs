@@ -31,7 +31,7 @@ const PLAIN: [(&str, MakePart); 6] = [
 
 /// Parts that are written as an object with one field.
 const FIELDS: [&str; 6] = ["client_address", "header", "cookie", "query", "path_segments", "jwt_claim"];
-/// Parts that name a value of which a request may have several.
+/// Parts that name a value which may occur several times in a request.
 const NAMED: [(&str, ValueKind); 3] =
     [("header", ValueKind::Header), ("cookie", ValueKind::Cookie), ("query", ValueKind::Query)];
 
@@ -63,7 +63,7 @@ pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Optio
         list.record("expected all to be the only part: it is one bucket for every request");
     }
     spec.description = descriptions.concat();
-    // The errors of a key without parts were recorded above.
+    // Errors of a key without parts were recorded above.
     (is_all || !spec.is_all()).then_some(spec)
 }
 
@@ -120,7 +120,7 @@ fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
     Some(Read::Other(Part::Value(ValueOf { source, duplicates: Duplicates::Unset })))
 }
 
-/// Encodes a part as bytes that no other part has: the number of names, then each name after its length.
+/// Encodes a part as bytes unique to it: the number of names, then each name after its length.
 fn description(part: &Part, attributes: &Attributes) -> Vec<u8> {
     let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
     let names = names(part, attributes);

@@ -16,18 +16,18 @@ const BYTES_MAX: u32 = 1 << 30;
 pub enum After {
     /// One token if the response has one of these statuses, else none.
     Status(Vec<u16>),
-    /// The number in a response header; the highest if there are several.
+    /// The number in a response header; the highest of several.
     Header {
         name: String,
-        /// The cost if the header is missing or not a whole number. `None` stands for the reserved tokens.
+        /// Cost if the header is missing or not a whole number. `None` stands for the reserved tokens.
         default: Option<u32>,
         max: u32,
     },
-    /// A number in dynamic metadata, set by another filter of the host.
+    /// A number in dynamic metadata that another filter of the host sets.
     Metadata {
         /// The metadata's namespace, then the names that lead to the value.
         path: Vec<String>,
-        /// The cost if the value is missing or not a whole number. `None` stands for the reserved tokens.
+        /// Cost if the value is missing or not a whole number. `None` stands for the reserved tokens.
         default: Option<u32>,
         max: u32,
     },
@@ -36,13 +36,13 @@ pub enum After {
 }
 
 impl After {
-    /// The cost of a response with this status; `None` if the cost depends on something else.
+    /// Cost of a response with this status; `None` if the cost depends on something else.
     pub fn of_status(&self, status: u16) -> Option<u32> {
         if let Self::Status(statuses) = self { Some(u32::from(statuses.contains(&status))) } else { None }
     }
 
-    /// The cost stated by the header or metadata `value`, for a request with `reserved` tokens; `None` if the cost
-    /// depends on something else.
+    /// Cost stated by the header or metadata `value`, for a request with `reserved` tokens; `None` if the cost depends
+    /// on something else.
     pub fn of_text(&self, value: Option<&[u8]>, reserved: u32) -> Option<u32> {
         let (Self::Header { default, max, .. } | Self::Metadata { default, max, .. }) = self else {
             return None;
@@ -114,12 +114,12 @@ impl After {
     }
 }
 
-/// Splits a header into its lines, and each line at commas.
+/// Splits a header into lines, and each line at commas.
 pub(super) fn values(header: &[u8]) -> impl Iterator<Item = &[u8]> {
     header.split(|&b| matches!(b, b',' | LINE_BREAK))
 }
 
-/// Parses a whole number; a larger one than [`u32::MAX`] gives that.
+/// Parses a whole number; numbers above [`u32::MAX`] count as that.
 pub(super) fn whole_number(text: &[u8]) -> Option<u32> {
     let digits = text.trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

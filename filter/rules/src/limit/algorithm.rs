@@ -1,31 +1,31 @@
-//! The algorithms that a rule may count by, with checked parameters.
+//! Algorithms that a rule can count by, with checked parameters.
 //!
 //! # Adding one
 //!
 //! 1. Here: a variant of [`Algorithm`], and a struct that checks its parameters.
 //! 2. `limit/mod.rs`: its name in `KINDS`, its fields in `read`.
 //! 3. `algorithms/` in weir-limiter: pure functions of a cell in a file of its own; `algorithms/mod.rs` calls them.
-//! 4. The compiler names the other places that need something for it: `shared_by` and `times` in `limit/mod.rs`,
+//! 4. The compiler names the other places that need code for it: `shared_by` and `times` in `limit/mod.rs`,
 //!    `response/mod.rs` in weir-limiter, `check/explain/amount.rs` and `check/page.rs` in weir-cli.
 //!
 //! Everywhere else a default applies: each POP counts for itself, in one cell for each key, and a token that was taken
-//! is spent. The compiler does not name these places. What differs from that belongs in:
+//! is spent. The compiler does not name these places. Differences from the defaults belong in:
 //!
 //! | difference | place |
 //! |---|---|
 //! | a key has several cells | [`Algorithm::cells`], [`Algorithm::in_one_cell`] |
 //! | requests wait for their turn | `Rule::holds_requests` in `rule/mod.rs` |
-//! | room may come back before the wait is over | `may_remember` in weir-limiter's `check/answer.rs` |
+//! | room may return before the wait is over | `may_remember` in weir-limiter's `check/answer.rs` |
 //! | the end of a request releases something | `record_end_action` in weir-limiter's `check/settle.rs` |
 //! | nothing can be refunded | `refund` in `algorithms/mod.rs`, and `book` in `check/settle.rs` |
 //! | past requests cannot be booked | `book_hit` in `check/settle.rs` |
 //! | a limit does not count requests | `quota_unit` in weir-limiter's `response/mod.rs` |
 //!
-//! To share it over the fleet, add a refill policy (`docs/architecture.md`).
+//! To share an algorithm over the fleet, add a refill policy (`docs/architecture.md`).
 
 use weir_protocol::quota::{FILL_NS_MAX, Quota, TOKENS_MAX};
 
-/// Highest limit of a sliding log in a POP.
+/// Maximum limit of a sliding log in a POP.
 pub const LOG_MAX: u32 = 16;
 pub const LOGGED_PER_CELL: usize = 2;
 /// Longest window, and longest expiry of a request in flight: 400 days, in nanoseconds.
@@ -41,8 +41,8 @@ pub enum Algorithm {
     SlidingWindow(WindowLimit),
     /// A log of every request in the last window; in a POP, with a limit of at most [`LOG_MAX`].
     SlidingLog(WindowLimit),
-    /// A queue that requests leave at a constant rate. A token is a turn, and the burst is the number of places: one for
-    /// each waiting token, and one for the token whose turn it is.
+    /// A queue that requests leave at a constant rate. A token is a turn, and the burst is the number of places: one
+    /// for each waiting token, and one for the token whose turn it is.
     LeakyBucket(Quota),
     /// A count of requests in flight.
     Concurrency(Concurrency),
@@ -66,7 +66,7 @@ impl Algorithm {
         }
     }
 
-    /// The same limit in a single cell, for keys that share it. A log becomes a fixed window.
+    /// The same limit in a single cell, for keys that share a cell. A log becomes a fixed window.
     #[must_use]
     pub fn in_one_cell(self) -> Self {
         match self {
@@ -75,7 +75,7 @@ impl Algorithm {
         }
     }
 
-    /// Number of the algorithm. It never changes between versions.
+    /// Number of the algorithm, the same in every version.
     pub const fn number(&self) -> u8 {
         match self {
             Self::TokenBucket(_) => 0,
@@ -96,7 +96,7 @@ pub struct WindowLimit {
 }
 
 impl WindowLimit {
-    /// `None` beyond a limit of 1 to [`TOKENS_MAX`] and a length of 1 to [`LENGTH_NS_MAX`].
+    /// Creates a limit; `None` unless the limit is 1 to [`TOKENS_MAX`] and the length 1 to [`LENGTH_NS_MAX`].
     pub fn new(limit: u32, length_ns: u64) -> Option<Self> {
         let fits = (1..=TOKENS_MAX).contains(&limit) && (1..=LENGTH_NS_MAX).contains(&length_ns);
         fits.then_some(Self { limit, length_ns })

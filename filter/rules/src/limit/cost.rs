@@ -12,10 +12,10 @@ use weir_protocol::sharing::Sharing;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     Fixed(u32),
-    /// The number in a header of the request; the highest if there are several.
+    /// The number in a request header; the highest of several.
     Header {
         attribute: AttributeId,
-        /// The cost if the header is missing, zero, or not a whole number.
+        /// Cost if the header is missing, zero, or not a whole number.
         default: u32,
         max: u32,
     },
@@ -66,7 +66,7 @@ impl Cost {
     }
 }
 
-/// Reads the field `cost`. If the cost is known only with the response, the result is the number of tokens to reserve.
+/// Reads the field `cost`. If only the response states the cost, the result is the number of tokens to reserve.
 pub(crate) fn cost(
     fields: &mut Fields<'_>,
     quota: Option<Quota>,
@@ -92,7 +92,7 @@ fn known_before(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes)
     if item.value().is_object() { of_header(item, most, attributes) } else { admissible(item, most).map(Cost::Fixed) }
 }
 
-/// Reads a constant cost. It is an error if it exceeds `most`, since no bucket would ever admit it.
+/// Reads a constant cost; an error if it exceeds `most`, since no bucket would ever admit it.
 fn admissible(item: &Item<'_>, (most, field): (u32, &str)) -> Option<u32> {
     let cost = item.number(1..=TOKENS_MAX)?;
     if cost > most {

@@ -29,11 +29,11 @@ pub(crate) enum AlgorithmName {
     TokenBucket,
     FixedWindow,
     SlidingWindow,
-    /// With the maximum limit.
+    /// Sliding log, with the maximum limit.
     SlidingLog(u32),
     LeakyBucket,
     Concurrency,
-    /// For windows of the calendar, in local time that is this number of minutes ahead of UTC.
+    /// Calendar windows, in local time that is this number of minutes ahead of UTC.
     Quota(i32),
 }
 
@@ -50,10 +50,10 @@ const KINDS: [(&str, AlgorithmName); 7] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub algorithm: Algorithm,
-    /// The limit as a rate and a burst. Except for a token bucket, the rate returns the whole limit within one window
+    /// The limit as a rate and a burst. Except for a token bucket, the rate refills the whole limit within one window
     /// or expiry.
     pub quota: Quota,
-    /// The rate as written, or a multiple of it; `None` if there is none, or it is too large to be written.
+    /// The rate as written, or a multiple of it; `None` if there is none, or if it is too large to be written.
     pub rate: Option<Rate>,
 }
 
@@ -63,13 +63,13 @@ impl Limit {
     }
 
     /// Converts a limit that POPs share strictly to a token bucket, and sets the refill policy of the fleet's budget.
-    /// Other limits are returned unchanged.
+    /// Returns other limits unchanged.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
         if !sharing.strict {
             return self;
         }
-        // A rate's span and an expiry are whole seconds.
+        // Spans of rates and expiries are whole seconds.
         let seconds = |ns: u64| u32::try_from(ns / SECOND_NS).unwrap_or(u32::MAX);
         let windows = |window: &WindowLimit| Calendar::every(seconds(window.length_ns()), 0);
         sharing.refill_policy = match &self.algorithm {
@@ -83,7 +83,7 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
-    /// A limit `times` as high over the same time; an error if it exceeds the algorithm's maximum.
+    /// The limit multiplied by `times` over the same time; an error if it exceeds the algorithm's maximum.
     pub fn times(&self, times: u32) -> Result<Self, QuotaError> {
         let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
         let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));
@@ -104,10 +104,10 @@ impl Limit {
     }
 }
 
-/// A penalty: conditions and duration of a ban, at every POP, of a client that is limited repeatedly.
+/// A penalty: conditions and duration of a ban, at every POP, for a client that is limited repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
-    /// Counts a key's limited requests. The request that reaches the limit bans the key.
+    /// Limit on a key's limited requests. The request that reaches it bans the key.
     pub strikes: WindowLimit,
     pub deny_for_ms: u32,
 }
@@ -138,7 +138,7 @@ impl Penalty {
     }
 }
 
-/// Reads `algorithm`, and the fields that concern all limits of that algorithm.
+/// Reads `algorithm`, and the fields common to all limits of that algorithm.
 pub(crate) fn kind(fields: &mut Fields<'_>) -> AlgorithmName {
     let kind = fields.choice("algorithm", &KINDS).unwrap_or(AlgorithmName::TokenBucket);
     let offset = fields.take("utc_offset");
@@ -173,7 +173,7 @@ fn minutes(text: &str) -> Option<i32> {
     (minutes <= EAST_MIN_MAX).then_some(if *sign == b'-' { -minutes } else { minutes })
 }
 
-/// Reads the fields `rate`, `burst`, `queue`, `limit` and `expires_after_s`, those that `kind` has.
+/// Reads those of the fields `rate`, `burst`, `queue`, `limit` and `expires_after_s` that `kind` has.
 pub(crate) fn read(kind: AlgorithmName, fields: &mut Fields<'_>) -> Option<Limit> {
     let burst = only(fields, "burst", kind == AlgorithmName::TokenBucket, "token_bucket", TOKENS_MAX);
     let queue = only(fields, "queue", kind == AlgorithmName::LeakyBucket, "leaky_bucket", TOKENS_MAX - 1);
@@ -215,7 +215,7 @@ pub(crate) fn read(kind: AlgorithmName, fields: &mut Fields<'_>) -> Option<Limit
     limit.map(|(algorithm, quota)| Limit { algorithm, quota, rate: Some(rate) })
 }
 
-/// Reads the number in the field `name`, 1 to `most`. It is an error unless `fits`.
+/// Reads the number in the field `name`, 1 to `most`; an error unless `fits`.
 fn only(fields: &mut Fields<'_>, name: &'static str, fits: bool, algorithm: &str, most: u32) -> Option<u32> {
     let item = fields.take(name)?;
     if !fits {

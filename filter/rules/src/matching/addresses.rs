@@ -9,8 +9,8 @@ use core::str::FromStr;
 use crate::request::address::{self, IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::sorting::sorted;
 
-/// A network (RFC 4632): its first address, and the number of leading bits that all of it share. An IPv4-mapped network
-/// is an IPv4 network.
+/// A network (RFC 4632): its first address, and the number of leading bits that its addresses share. An IPv4-mapped
+/// network is an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     pub first: IpAddr,
@@ -22,7 +22,8 @@ const UNREADABLE: &str = "expected an address or a network, as in 10.0.0.0/8 or 
 impl FromStr for Range {
     type Err = &'static str;
 
-    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address, in every form of client addresses without a port.
+    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address in any form that client addresses have, without
+    /// a port.
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -45,7 +46,7 @@ impl FromStr for Range {
             _ => (written, bits),
         };
         let range = Self { first, bits };
-        // Bits behind the prefix are most likely a slip.
+        // Bits behind the prefix are most likely a mistake.
         range.contains(first).then_some(range).ok_or("expected a network whose address is zero behind its prefix")
     }
 }
@@ -56,7 +57,7 @@ impl Range {
     }
 }
 
-/// As rules have it: `192.0.2.7`, `10.0.0.0/8`.
+/// The form in rules: `192.0.2.7`, `10.0.0.0/8`.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, bits } = self;
@@ -72,7 +73,7 @@ pub struct AddressSet(Vec<Range>);
 impl FromIterator<Range> for AddressSet {
     fn from_iter<I: IntoIterator<Item = Range>>(networks: I) -> Self {
         let mut networks = sorted(networks.into_iter().collect());
-        // Of two networks, one contains the other or they have no address in common.
+        // Two networks are either nested or disjoint.
         networks.dedup_by(|next, kept| kept.contains(next.first));
         Self(networks)
     }
@@ -88,7 +89,7 @@ impl AddressSet {
         self.0.iter().any(|range| range.bits == 0)
     }
 
-    /// Each network in its written form: `10.0.0.0/8`, `2001:db8::1`. Networks within another are left out.
+    /// Each network as written in rules: `10.0.0.0/8`, `2001:db8::1`. Networks within others are left out.
     pub fn iter(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(Range::to_string)
     }
@@ -130,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// Addresses of ten bits, so that many networks overlap or are adjacent, for IPv4 and IPv6.
+        /// Ten-bit addresses, so that many networks overlap or are adjacent, for IPv4 and IPv6.
         #[test]
         fn a_search_agrees_with_looking_at_every_network(
             networks in prop::collection::vec((0u32..1024, 22u8..=32), 0..60),

@@ -1,4 +1,4 @@
-//! Conditions, and the tests that they consist of.
+//! Conditions, and the tests they consist of.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -23,7 +23,7 @@ pub struct Condition {
     pub end: End,
 }
 
-/// End of a condition's time, which can pass while the condition is shared.
+/// End of a condition's validity. It can pass while the condition is shared.
 #[derive(Debug)]
 pub struct End(AtomicU64);
 
@@ -80,9 +80,9 @@ impl Eq for End {}
 /// A conjunction of tests. Without tests it always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clause {
-    /// Cheap tests, which are tried first.
+    /// Cheap tests, tried first.
     cheap: Vec<Test>,
-    /// Regular expressions, which are tried last.
+    /// Regular expressions, tried last.
     dear: Vec<Test>,
 }
 
@@ -90,7 +90,7 @@ pub struct Clause {
 pub enum Test {
     /// The method is one of these, compared case-sensitively.
     Methods(Vec<String>),
-    /// Like `Methods`, where one of these headers may override the method for the upstream.
+    /// Like `Methods`, but one of these headers may override the method at the upstream.
     OverriddenMethods(Vec<String>, Vec<AttributeId>),
     /// The path, without its query, passes one of these.
     Paths(Vec<PathMatch>),
@@ -120,7 +120,7 @@ impl Condition {
         !has_tests && self.end.is_never()
     }
 
-    /// True if any of its tests is expensive.
+    /// True if any test is expensive.
     pub fn is_dear(&self) -> bool {
         let clauses = core::iter::once(&self.all).chain(&self.any).chain(self.not.as_deref());
         clauses.into_iter().any(|clause| !clause.dear.is_empty())

@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 use super::holds::Holds;
 
 pub const GLOB_BYTES_MAX: usize = 255;
-/// Longest path that a glob decides, in bytes. For a longer path the result is `No` or `Unsure`.
+/// Longest path that globs decide, in bytes. For longer paths the result is `No` or `Unsure`.
 pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
 
 const WORDS: usize = 4;
 // One place before each token, and one behind the last.
 const _: () = assert!(GLOB_BYTES_MAX < WORDS * 64);
 
-/// A compiled glob. Matching reads the path once and keeps the set of places in the glob that it may be at.
+/// A compiled glob. Matching reads the path once and keeps the set of places reached in the glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     head: String,
@@ -96,7 +96,7 @@ impl Glob {
         Holds::of(places.has(self.tokens.len()))
     }
 
-    /// Adds a place, and the places that follow it across wildcards, which may match nothing.
+    /// Adds a place, and the places reached from it by wildcards that match nothing.
     fn enter(&self, places: &mut Places, mut place: usize) {
         places.add(place);
         while matches!(self.tokens.get(place), Some(Token::Within | Token::Across | Token::Segments)) {
@@ -106,7 +106,7 @@ impl Glob {
     }
 }
 
-/// Places in a glob: before each token, and behind the last.
+/// A set of places in a glob: before each token, and behind the last.
 #[derive(Clone, Copy, Default)]
 struct Places([u64; WORDS]);
 
@@ -145,7 +145,7 @@ pub(super) mod tests {
         Glob::new(glob).unwrap().holds(path.as_bytes(), false) == Holds::Yes
     }
 
-    /// Globs by their definition, without compiling them.
+    /// Matches by the definition of globs, without compiling.
     pub(in crate::matching) fn naive(glob: &[u8], path: &[u8], is_behind_slash: bool) -> bool {
         if let Some(rest) = glob.strip_prefix(b"**/").filter(|_| is_behind_slash) {
             return (0..=path.len()).any(|n| (n == 0 || path[n - 1] == b'/') && naive(rest, &path[n..], true));

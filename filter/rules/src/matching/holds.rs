@@ -1,10 +1,10 @@
 //! Three-valued result of a test on a request, and its logic.
 
-/// Result of a test, which is unsure for some requests. The three values are ordered (Kleene's strong logic):
-/// a conjunction is the minimum of its results, a disjunction the maximum.
+/// Result of a test, which is unsure for some requests. The three values are ordered (Kleene's strong logic): a
+/// conjunction is the minimum of its results, a disjunction the maximum.
 ///
-/// Each use settles an unsure result in the strict direction: `deny` refuses such a request, a rule counts
-/// it, `allow` does not exempt it, and it gets no better tier.
+/// An unsure result counts in the strict direction: `deny` refuses the request, a rule counts it, `allow` does not
+/// exempt it, and it gets no better tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holds {
     No,

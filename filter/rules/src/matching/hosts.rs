@@ -9,8 +9,8 @@ use crate::request::{HOST_BYTES_MAX, HostRead, is_of_name};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// In lower case and reversed, so that a suffix becomes a prefix. A suffix has its dot as the last byte, and at
-    /// least one more byte must precede it in a host.
+    /// Names in lower case and reversed, so that a suffix becomes a prefix. A suffix has its dot as the last byte, and
+    /// must be preceded by at least one byte in a host.
     pub(super) backwards: Vec<Vec<u8>>,
 }
 
@@ -31,7 +31,7 @@ impl Hosts {
         is_address || is_name
     }
 
-    /// Each host in its written form: `api.example.com`, `*.example.com`.
+    /// Each host as written in rules: `api.example.com`, `*.example.com`.
     pub fn iter(&self) -> impl Iterator<Item = String> {
         self.backwards.iter().map(|name| {
             let star = if is_suffix(name) { "*" } else { "" };

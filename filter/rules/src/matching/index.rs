@@ -3,9 +3,8 @@
 //! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using efficient
 //! multi-dimensional range matching", 1998). The dimensions are the method, the path, the host, the route, and each
 //! header or claim that many conditions compare with whole values. In each, a request's value selects the conditions
-//! that ask for this value or for none. A condition can hold only if every dimension selects it.
-//!
-//! Each distinct set, of a bit per condition, is kept once.
+//! that require this value or none. A condition can hold only if every dimension selects it. Each distinct set of
+//! conditions, one bit for each, is kept once.
 
 use alloc::vec::Vec;
 
@@ -16,7 +15,7 @@ use super::value::{Texts, ValueTest};
 use crate::request::{AttributeId, Duplicates, Fetched, Folding, HostRead, Lines, Source, ValueOf};
 use crate::sorting::sorted;
 
-/// Minimum number of values that a header or claim must be compared with to get a dimension.
+/// Minimum number of values that conditions compare a header or claim with, for it to become a dimension.
 const COMPARED_MIN: usize = 8;
 const TEXTS_MAX: usize = 100;
 
@@ -37,7 +36,7 @@ enum Of {
 /// One dimension: the conditions that each value selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Dimension {
-    /// The conditions that ask for no value in this dimension.
+    /// The conditions that require no value in this dimension.
     open: Bits,
     /// Whole values, sorted, each with the number of its set.
     exact: Vec<(Vec<u8>, u32)>,
@@ -50,7 +49,7 @@ struct Dimension {
 struct Head {
     text: Vec<u8>,
     set: u32,
-    /// The longest other head that this one begins with.
+    /// The longest other head that is a prefix of this one.
     parent: Option<u32>,
 }
 
@@ -69,7 +68,7 @@ impl Index {
         index
     }
 
-    /// Adds a dimension unless it exists already or conditions ask for fewer than `values_min` values in it.
+    /// Adds a dimension unless it exists already or conditions require fewer than `values_min` values in it.
     #[inline(never)]
     fn add(&mut self, of: Of, clauses: &[&Clause], values_min: usize) {
         if !self.dimensions.iter().any(|(known, _)| *known == of) {
@@ -78,14 +77,14 @@ impl Index {
     }
 
     /// Writes each condition that holds or may hold, and few others, to `out`. Fetches an attribute only if one of the
-    /// conditions left needs it.
+    /// remaining conditions needs it.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
         out.0.clone_from(&self.every.0);
         for (of, dimension) in &self.dimensions {
             if out.is_within(&dimension.open) {
                 continue;
             }
-            // If the whole value does not decide the tests, their conditions have to be evaluated.
+            // If the whole value does not decide the tests, their conditions must be evaluated.
             let value = match of {
                 Of::Attribute(id) => match request.lines(*id) {
                     Some(lines) if lines.are_several() || lines.may_be_joined() => continue,
@@ -117,7 +116,7 @@ fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
 }
 
 impl Dimension {
-    /// Builds a dimension from the values that clauses ask for; `None` if there are fewer than `values_min`.
+    /// Builds a dimension from the values that clauses require; `None` if there are fewer than `values_min`.
     fn of(clauses: &[&Clause], of: Of, values_min: usize) -> Option<Self> {
         let len = clauses.len();
         let (mut open, mut exact, mut heads) = (Bits::all(len), Vec::new(), Vec::new());
@@ -136,7 +135,7 @@ impl Dimension {
         let (mut sets, mut full) = (Sets::default(), Vec::<Bits>::new());
         let mut dimension = Self { open, exact: Vec::new(), heads: Vec::new(), sets: Vec::new() };
         for (text, mut bits) in by_value(heads, len) {
-            // Sorted order: all heads that this one begins with have been added.
+            // In sorted order, so all heads that are prefixes of this one have been added.
             let parent = dimension.head_at(&text);
             bits.unite(parent.and_then(|parent| full.get(parent)).unwrap_or(&dimension.open));
             let parent = parent.and_then(|parent| u32::try_from(parent).ok());
@@ -166,8 +165,8 @@ impl Dimension {
         }
     }
 
-    /// Index of the longest head of the value: the last head that does not sort after it, or one of that head's own
-    /// heads.
+    /// Index of the longest head that is a prefix of `value`: the last head not sorted after it, or an ancestor
+    /// of that.
     fn head_at(&self, value: &[u8]) -> Option<usize> {
         let mut at = self.heads.partition_point(|head| head.text.as_slice() <= value).checked_sub(1)?;
         loop {
@@ -180,7 +179,7 @@ impl Dimension {
     }
 }
 
-/// The values that a test asks for in the dimension `of`: whole values, or heads.
+/// The values that a test requires in the dimension `of`: whole values, or heads.
 enum Asked {
     Exact(Vec<u8>),
     Head(Vec<u8>),
@@ -195,7 +194,7 @@ fn asked(test: &Test, of: Of) -> Vec<Asked> {
             let compared = compared(test).filter(|(other, _)| *other == id);
             compared.into_iter().flat_map(|(_, texts)| texts.iter().map(exact)).collect()
         }
-        // With all differences folded away, a path that passes is equal to this text or begins with it.
+        // With all differences folded away, a path that passes equals this text or begins with it.
         (Test::Paths(paths), Of::Path) => {
             let of_path = |path: &PathMatch| match path.written() {
                 Written::Exact(exact) => Asked::Exact(Folding::ALL.of(exact.as_bytes())),
@@ -213,7 +212,7 @@ fn asked(test: &Test, of: Of) -> Vec<Asked> {
     }
 }
 
-/// The distinct values in order, each with the set of places (out of `len`) that ask for it.
+/// The distinct values in order, each with the set of places (out of `len`) that require it.
 fn by_value(postings: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
     let mut values: Vec<(Vec<u8>, Bits)> = Vec::new();
     for (value, place) in sorted(postings) {

@@ -1,4 +1,4 @@
-//! Conditions: which requests a rule counts. [`Index`] finds the few of many that a request can meet.
+//! Conditions: which requests a rule counts. [`Index`] finds the few, out of many, that a request can meet.
 
 mod addresses;
 mod condition;

@@ -28,7 +28,7 @@ const PATH_BYTES_MAX: usize = 1_024;
 const UNTIL_MS_MAX: u64 = 253_402_300_799_999;
 const NETWORK_BYTES_MAX: usize = 64;
 
-/// Maximum number of items of a list without a limit of its own.
+/// Maximum number of items of a list that has no limit of its own.
 const LIST_MAX: usize = 100;
 /// Maximum number of networks, and of values, in one list.
 const LONG_LIST_MAX: usize = 10_000;
@@ -70,7 +70,7 @@ fn end(item: &Item<'_>) -> End {
     end_ms.map_or_else(End::default, End::at)
 }
 
-/// Reads a condition within a condition, which may not have inner conditions of its own.
+/// Reads a condition within another, which may not contain conditions itself.
 fn lone_clause(item: &Item<'_>, reader: &mut Reader) -> Option<Clause> {
     let mut fields = item.fields()?;
     record_if_empty(item);
@@ -102,7 +102,7 @@ fn method_test(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
     Some(if overrides.is_some() { Test::OverriddenMethods(methods, headers) } else { Test::Methods(methods) })
 }
 
-/// Reads the field `name`, a list of texts; errors give its full name, `full_name`.
+/// Reads the field `name`, a list of texts; errors state its full name, `full_name`.
 fn texts(fields: &mut Fields<'_>, name: &'static str, full_name: &str, bytes_max: usize) -> Option<Vec<String>> {
     fields.take(name)?;
     let texts = fields.list_as(name, full_name, LIST_MAX).filter_map(|item| item.text(bytes_max));
@@ -153,7 +153,7 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
     PathMatch::new(written, sure, open)
 }
 
-/// Reads a path, with the differences that it ignores, and those that it leaves open.
+/// Reads a path, the differences to ignore, and those left open.
 fn written_path(item: &Item<'_>) -> Option<(Written, (Folding, Folding))> {
     if let Some(text) = item.value().as_str() {
         // A path with a wildcard is a glob.
@@ -186,10 +186,10 @@ fn written_path(item: &Item<'_>) -> Option<(Written, (Folding, Folding))> {
     Some((written, folding))
 }
 
-/// Reads the differences between paths that are ignored, and those that the rule leaves open.
+/// Reads the differences between paths to ignore, and those that the rule leaves open.
 fn folding(path: &str, fields: Option<&mut Fields<'_>>) -> (Folding, Folding) {
     let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
-    // A path written with parameters is not meant to match one without.
+    // A path written with parameters is not meant to match paths without them.
     if path.as_bytes().contains(&b';') {
         open = open.without(Folding::PARAMETERS);
     }
@@ -214,7 +214,7 @@ fn addresses(fields: &mut Fields<'_>) -> Option<AddressSet> {
     Some(networks.filter_map(|item| item.parsed::<Range>()).collect())
 }
 
-/// The fields that list tests of values, with the kind of value and the description of its name.
+/// Fields that list tests of values, the kind of value, and the description of its name.
 const LISTS: [(&str, ValueKind, &str); 4] = [
     ("headers", ValueKind::Header, "the header's name"),
     ("cookies", ValueKind::Cookie, "the cookie's name"),
@@ -244,7 +244,7 @@ fn value_test(kind: ValueKind, fields: &mut Fields<'_>, reader: &mut Reader) -> 
     };
     let (source, test) = (source?, test?);
     let duplicates = match (kind, duplicates) {
-        // Otherwise a client could cause an unlimited number of searches.
+        // Without a limit, a client could cause any number of searches.
         (ValueKind::Cookie | ValueKind::Query, Duplicates::Unset) if test.is_dear() => Duplicates::Limit,
         (_, duplicates) => duplicates,
     };
@@ -289,7 +289,7 @@ fn test_of_value(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut 
     fields.take("regex").and_then(|item| pattern(&item, is_of_credentials, reader)).map(ValueTest::Regex)
 }
 
-/// A prefix of credentials. Within the scheme it is compared in any case; blanks after a whole scheme count as one.
+/// A prefix of credentials. The scheme is compared in any case; blanks after a whole scheme count as one.
 fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> ValueTest {
     match prefix.trim_ascii_start().split_once([' ', '\t']) {
         None => ValueTest::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),

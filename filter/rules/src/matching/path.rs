@@ -10,13 +10,13 @@ use crate::request::{Fetched, Folding};
 /// A test of the path, without its query.
 ///
 /// Many upstreams treat `/LOGIN`, `/login/` and `/login;x=1` as `/login`. Differences that the operator ignores are
-/// folded away on both sides. The result is [`Holds::Unsure`] for a path that passes only if those left open are folded
-/// away too, or that then has segments `.` or `..`.
+/// folded away on both sides. The result is [`Holds::Unsure`] for a path that passes only if the open differences are
+/// folded away too, or that then has segments `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {
     written: Written,
     sure: Form,
-    /// The form with the open differences folded away too; `None` if none is open.
+    /// The form with the open differences folded away too; `None` if none are open.
     open: Option<Form>,
 }
 
@@ -66,9 +66,9 @@ impl PathMatch {
         self.sure.folding
     }
 
-    /// The differences between paths that the test distinguishes, because the operator asked for it.
+    /// The differences between paths that the operator asked the test to distinguish.
     pub fn distinguishes(&self) -> Folding {
-        // In a path written with parameters they count without an explicit statement.
+        // A path written with parameters distinguishes them without an explicit statement.
         let implied = if self.written.text().as_bytes().contains(&b';') { Folding::PARAMETERS } else { Folding::NONE };
         Folding::ALL.without(self.open().folding).without(implied)
     }

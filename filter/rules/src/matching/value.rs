@@ -10,11 +10,11 @@ use crate::request::{Duplicates, Fetched, Lines, OneOf, QUERY_BYTES_MAX, Repeate
 use crate::sorting::sorted;
 
 pub const PATTERN_BYTES_MAX: usize = 256;
-/// Longest value that a regular expression is tried on, in bytes. A longer one gives unsure.
+/// Longest value that regular expressions are tried on, in bytes. Longer ones are unsure.
 pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
-/// Limit of the memory of all compiled expressions of a rule set, in bytes.
+/// Memory limit of all compiled expressions of a rule set, in bytes.
 pub const PROGRAMS_BYTES_MAX: usize = 32 * 1_024;
-/// Minimum size that an expression is counted as, in bytes.
+/// Minimum size counted for an expression, in bytes.
 const PROGRAM_BYTES_MIN: usize = 128;
 /// Maximum nesting of groups.
 const PATTERN_DEPTH_MAX: u32 = 16;
@@ -55,7 +55,7 @@ impl ValueTest {
     }
 }
 
-/// Applies `test` to the request's value, or to `None` if it has none. Several values are tried one by one.
+/// Applies `test` to the request's value, or to `None` if there is none. Several values are tried one by one.
 #[inline]
 pub(crate) fn test_of(
     value: &ValueOf,
@@ -81,7 +81,7 @@ fn test_of_lines(lines: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) ->
     if is_alike { joined } else { Holds::Unsure }
 }
 
-/// Applies `test` to a line that may be several values joined: unsure if only one of its parts passes.
+/// Applies `test` to a line that may consist of several values: unsure if only one of its parts passes.
 #[inline(never)]
 fn test_of_joined(line: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
     let joined = test(Some(line.joined()));
@@ -127,7 +127,7 @@ impl Texts {
     }
 }
 
-/// A compiled regular expression. A search takes time in proportion to the value's length.
+/// A compiled regular expression. Searches take time in proportion to the value's length.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     regex: Regex,
@@ -181,7 +181,7 @@ impl Pattern {
         core::str::from_utf8(value).map_or(Holds::Unsure, |text| Holds::of(self.regex.is_match(text)))
     }
 
-    /// Searches credentials, with their scheme spelled as in the expression. The copy is on the stack.
+    /// Searches credentials, with the scheme spelled as in the expression. The copy is on the stack.
     #[inline(never)]
     fn is_in_credentials(&self, value: &[u8]) -> Holds {
         let mut room = [0; REGEX_VALUE_BYTES_MAX];
@@ -193,7 +193,7 @@ impl Pattern {
         self.is_in_text(spelled)
     }
 
-    /// The scheme of the credentials in `value`, spelled as in the expression, if that contains it.
+    /// The scheme of the credentials in `value`, spelled as in the expression, if the expression contains it.
     fn scheme_of(&self, value: &[u8]) -> Option<&[u8]> {
         let scheme = value.split(|byte| *byte == b' ').next().filter(|scheme| scheme.len() < value.len())?;
         let mut heads = self.regex.as_str().as_bytes().windows(scheme.len().max(1));

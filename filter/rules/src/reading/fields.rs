@@ -1,6 +1,6 @@
-//! Walks through configuration, which arrives as JSON. An [`Item`] is one value of it, and [`Fields`] are those of an
-//! object. Both have a place, record errors in [`ErrorCollector`], and continue, returning `None` for a wrong value.
-//! A document is good if no error was recorded.
+//! Walks through configuration, which arrives as JSON. An [`Item`] is one value, [`Fields`] are the fields of an
+//! object. Both have a place and record errors in [`ErrorCollector`]. A wrong value reads as `None`, and reading
+//! continues. A document is good if no error was recorded.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -19,7 +19,7 @@ use weir_protocol::messages::RULE_NAME_MAX;
 /// Maximum number of characters of a found value that an error repeats.
 const FOUND_CHARS_MAX: usize = 60;
 
-/// Place of a value: a field of the value at `parent`, an item of it, or an item of one of its fields.
+/// Place of a value: a field or an item of the value at `parent`, or an item of one of its fields.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     parent: Option<&'a Self>,
@@ -41,7 +41,6 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// A value, its place, and the collector of its errors.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
     value: &'a Value,
@@ -67,7 +66,7 @@ impl<'a> Item<'a> {
         self.within(name, self.value).record(problem);
     }
 
-    /// Records that the value is a short form of `full`, for a host that shows full forms.
+    /// Records that the value is a short form of `full`, for hosts that show full forms.
     pub(crate) fn is_short_for(&self, full: impl FnOnce() -> Value) {
         // The filter shows none.
         if cfg!(not(target_family = "wasm")) {
@@ -75,7 +74,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Records that the value is a short form of the text `full`, unless it is equal to it.
+    /// Records that the value is a short form of the text `full`, unless they are equal.
     pub(crate) fn is_text_for(&self, full: &dyn fmt::Display) {
         if cfg!(not(target_family = "wasm")) {
             let full = full.to_string();
@@ -115,7 +114,7 @@ impl<'a> Item<'a> {
         number
     }
 
-    /// Reads a whole number below 2^53 (or 2^64, if it is written without a point).
+    /// Reads a whole number below 2^53 (below 2^64 if written without a decimal point).
     pub(crate) fn whole(&self) -> Option<u64> {
         let whole = whole_number(self.value);
         if let (Some(whole), true) = (whole, self.value.is_string()) {
@@ -162,7 +161,7 @@ impl<'a> Item<'a> {
         Items { values: self.only(), place: self.place, errors: self.errors }
     }
 
-    /// The value as a list of one, which may be written without brackets.
+    /// The value as a list of one item, which may be written without brackets.
     fn only(&self) -> &'a [Value] {
         core::slice::from_ref(self.value)
     }
@@ -187,7 +186,7 @@ pub struct Items<'a> {
 impl<'a> Iterator for Items<'a> {
     type Item = Item<'a>;
 
-    // All lists of a configuration are read by loops over this iterator; inlined copies would take kilobytes.
+    // All lists of a configuration are read through this iterator; inlined copies would take kilobytes.
     #[inline(never)]
     fn next(&mut self) -> Option<Item<'a>> {
         let (value, rest) = self.values.split_first()?;
@@ -198,7 +197,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-/// The fields of an object, taken one by one. A field that was not taken is unknown, and an error.
+/// The fields of an object, taken one by one. A field that was not taken is unknown, which is an error.
 pub struct Fields<'a> {
     item: &'a Item<'a>,
     object: &'a Map<String, Value>,
@@ -235,7 +234,7 @@ impl<'a> Fields<'a> {
         item
     }
 
-    /// Takes the required field `name`, the name of a rule or a tier. If it is missing, the error names `expected`.
+    /// Takes the required field `name`, the name of a rule or a tier. If missing, the error states `expected`.
     pub(crate) fn rule_name(&mut self, expected: &str) -> Option<String> {
         let item = self.require("name", expected)?;
         let fits = |name: &&str| {
@@ -278,7 +277,7 @@ impl<'a> Fields<'a> {
     /// Like `list`, for a field `name` that is a short form of `full_name`.
     pub(crate) fn list_as(&mut self, name: &'static str, full_name: &str, len_max: usize) -> Items<'a> {
         let list = self.take(name);
-        // The only item of a list without brackets has the list's place.
+        // Without brackets, the only item has the list's place.
         let first = list.filter(|list| list.value.is_array()).map(|_| 0);
         if let Some(list) = list.filter(|_| name != full_name || first.is_none())
             && cfg!(not(target_family = "wasm"))
@@ -297,7 +296,7 @@ impl<'a> Fields<'a> {
         self.finish_with(|_, _, _| None);
     }
 
-    /// Like `finish`; `meant` translates a field of another limiter's configuration: object, name and value.
+    /// Like `finish`, but `meant` may translate a field of another limiter's configuration (object, name, value).
     pub(crate) fn finish_with(self, meant: fn(&Map<String, Value>, &str, &Value) -> Option<String>) {
         for (name, value) in self.object {
             if self.item.errors.is_full() {
@@ -316,7 +315,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Formats a value for an error, cut short and never a whole document.
+/// Formats a value for an error: cut short, objects and lists not in full.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),

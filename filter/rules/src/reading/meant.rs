@@ -10,24 +10,23 @@ use super::struct_value::whole_number;
 use weir_protocol::quota::{Period, Rate, Span};
 use weir_protocol::time::SECOND_NS;
 
-/// Names that other limiters give to a number of requests.
+/// Names that other limiters use for a number of requests.
 const COUNTS: [&str; 6] = ["limit", "requests", "requests_per_unit", "max_requests", "tokens_per_fill", "count"];
-/// Names that other limiters give to a period.
+/// Names that other limiters use for a period.
 const TIMES: [&str; 6] = ["window", "unit", "per", "period", "interval", "fill_interval"];
 const ADDRESSES: [&str; 7] = ["ip", "ips", "client_ip", "source_ip", "remote_ip", "remote_address", "remote_addr"];
-/// Fields that belong into a rule's condition.
+/// Fields that belong in a rule's condition.
 const CONDITIONS: &str = "path paths method methods host hosts headers cookies query claims addresses routes";
 /// True if suggestions are made. The wasm module has no room for them and lists the known fields instead.
 const IS_ANYTHING_MEANT: bool = cfg!(not(target_family = "wasm"));
 const TEXT_BYTES_MAX: usize = 60;
 
-/// The known name that `name` most likely is a slip for.
+/// The known name that `name` most likely is a misspelling of.
 pub(super) fn nearest(known: &[&str], name: &str) -> Option<String> {
     if !IS_ANYTHING_MEANT {
         return None;
     }
-    // Up to a third of the letters may differ. The limit also keeps long names from being compared letter by
-    // letter.
+    // Up to a third of the letters may differ. The limit also keeps long names from being compared by letter.
     let slips_max = name.len() / 3;
     let alike = known.iter().filter(|other| other.len().abs_diff(name.len()) <= slips_max);
     let (slips, near) = alike.map(|other| (strsim::osa_distance(name, other), *other)).min()?;
@@ -72,12 +71,12 @@ pub(crate) fn of_key(name: &str) -> Option<String> {
     if ADDRESSES.contains(&name) || name == "address" {
         return Some("client_address".into());
     }
-    // Such names look like headers; no key part has one.
+    // Such names look like headers; no key part has such a name.
     let is_header = name.len() <= TEXT_BYTES_MAX && (name.contains('-') || name == "authorization");
     is_header.then(|| format!("{{header: {name}}}"))
 }
 
-/// The rate that a count and a period in `object` amount to.
+/// The rate that a count and a period in `object` define.
 fn rate(object: &Map<String, Value>) -> Option<String> {
     let count = COUNTS.iter().find_map(|name| whole_number(object.get(*name)?))?;
     let count = u32::try_from(count).ok()?;

@@ -1,4 +1,4 @@
-//! Reading configuration, with a place for every error, not only the first.
+//! Reading of configuration. Every error is reported with its place, not only the first.
 
 mod fields;
 pub(crate) mod meant;
@@ -30,7 +30,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The error of a document of which nothing can be read.
+    /// The error of a document that cannot be read at all.
     pub(crate) fn of_document(problem: fmt::Arguments<'_>) -> Vec<Self> {
         alloc::vec![Self { place: String::new(), problem: problem.to_string() }]
     }
@@ -96,7 +96,7 @@ impl ErrorCollector {
     }
 }
 
-/// State that all parts of a rule set share: its attributes, and the limits that hold for their sum.
+/// State common to all parts of a rule set: its attributes, and the limits on their sums.
 #[derive(Default)]
 pub(crate) struct Reader {
     pub(crate) attributes: Attributes,

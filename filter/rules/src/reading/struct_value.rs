@@ -1,7 +1,7 @@
 //! Decoder of a `google.protobuf.Struct` to a JSON value, and whole numbers in all forms that hosts write.
 //!
-//! Envoy passes a plugin the configuration's bytes unchanged: the text of a `StringValue`, but a `Struct` in
-//! protobuf's wire format (`envoy 1.40`, although its documentation says JSON).
+//! Envoy passes a plugin the configuration's bytes unchanged: the text of a `StringValue`, but a `Struct` in protobuf's
+//! wire format (Envoy 1.40, although its documentation says JSON).
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -21,7 +21,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
     object(bytes, DEPTH_MAX).map(Value::Object)
 }
 
-/// `Struct`: field 1 is a map, encoded as one entry for each of its fields. An entry's field 1 is the key, 2 the value.
+/// `Struct`: field 1 is a map, encoded as one entry per field. An entry's field 1 is the key, 2 the value.
 fn object(bytes: &[u8], depth: u8) -> Option<Map<String, Value>> {
     let mut object = Map::new();
     let depth = depth.checked_sub(1)?;
@@ -42,7 +42,7 @@ fn object(bytes: &[u8], depth: u8) -> Option<Map<String, Value>> {
     Some(object)
 }
 
-/// `Value`: one of fields 1 to 6; of several, the last counts.
+/// `Value`: one of fields 1 to 6; the last of several counts.
 fn value(bytes: &[u8], depth: u8) -> Option<Value> {
     let mut found = Value::Null;
     each_field(bytes, &mut |field| {
@@ -60,7 +60,7 @@ fn value(bytes: &[u8], depth: u8) -> Option<Value> {
     Some(found)
 }
 
-/// `ListValue`: field 1, once for each item.
+/// `ListValue`: field 1, once per item.
 fn list(bytes: &[u8], depth: u8) -> Option<Vec<Value>> {
     let mut items = Vec::new();
     let depth = depth.checked_sub(1)?;
@@ -82,7 +82,7 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Passes each field, with its number, to `read`; `None` if the bytes are not fields, or if `read` returns that.
+/// Passes each field, with its number, to `read`; `None` if the bytes are not fields, or if `read` returns `None`.
 fn each_field<'a>(bytes: &'a [u8], read: &mut dyn FnMut((u64, Field<'a>)) -> Option<()>) -> Option<()> {
     let mut rest = Rest(bytes);
     while !rest.0.is_empty() {
@@ -102,7 +102,7 @@ fn each_field<'a>(bytes: &'a [u8], read: &mut dyn FnMut((u64, Field<'a>)) -> Opt
     Some(())
 }
 
-/// The bytes that are left of a message.
+/// Remaining bytes of a message.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -126,7 +126,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The value of a whole JSON number in any notation: `100`, `100.0`, `1e2`, or the text `"100"` of a template.
+/// Value of a whole JSON number in any notation: `100`, `100.0`, `1e2`, or the text `"100"` of a template.
 pub(super) fn whole_number(value: &Value) -> Option<u64> {
     if let Some(digits) = value.as_str() {
         return digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?;
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(read(40), None);
     }
 
-    /// Any JSON value, of the kinds that configurations have and others.
+    /// Any JSON value, including kinds that configurations do not have.
     fn any_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

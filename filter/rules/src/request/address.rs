@@ -39,7 +39,7 @@ pub fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
     is_end.then_some(Ipv4Addr::from_bits(bits))
 }
 
-/// True if the text is a port in digits; `false` may be wrong.
+/// True if the text is a port in digits. `false` may be wrong.
 fn is_plain_port(text: &[u8]) -> bool {
     let is_number = (1..=5).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
     is_number && (text.len() < 5 || text < b"65536".as_slice())
@@ -60,7 +60,7 @@ fn any_form(text: &[u8]) -> Option<IpAddr> {
     without_zone(host).map(|address| address.to_canonical())
 }
 
-/// An address without a port, in brackets or not, as it is written: one that is mapped stays one of IPv6.
+/// An address without a port, in brackets or not, as written: an IPv4-mapped address stays IPv6.
 pub fn bare(text: &str) -> Option<IpAddr> {
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     without_zone(inner.unwrap_or(text))
@@ -83,7 +83,7 @@ pub struct Prefixes {
 }
 
 impl Default for Prefixes {
-    /// A whole IPv4 address, and an IPv6 /64, the least that one subscriber gets (RFC 6177).
+    /// A whole IPv4 address, and an IPv6 /64, the least that a subscriber gets (RFC 6177).
     fn default() -> Self {
         Self { ipv4: IPV4_BITS, ipv6: 64 }
     }

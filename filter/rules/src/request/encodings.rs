@@ -8,13 +8,13 @@ use serde_json::Number;
 
 use super::LINE_BREAK;
 
-/// Maximum length of a query that conditions read, in bytes. Tests on parameters beyond it are unsure.
+/// Longest query that conditions read, in bytes. Tests on later parameters are unsure.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
 /// One of several values. `None` stands for further values that were not read.
 pub(crate) type OneOf<'a> = Option<Cow<'a, [u8]>>;
 
-/// The values of the cookies of this name (RFC 6265, 4.2.1), undecoded.
+/// Values of the cookies of this name (RFC 6265, 4.2.1), undecoded.
 pub(crate) fn cookies<'a>(header: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = OneOf<'a>> {
     header.split(|&b| b == b';').filter_map(move |pair| {
         let at = pair.iter().position(|&b| b == b'=')?;
@@ -23,8 +23,8 @@ pub(crate) fn cookies<'a>(header: &'a [u8], name: &'a [u8]) -> impl Iterator<Ite
     })
 }
 
-/// The decoded values of the parameters of this name in a request target (WHATWG URL,
-/// application/x-www-form-urlencoded). If the query is longer than `bytes_max`, a final `None` stands for the rest.
+/// Decoded values of the parameters of this name in a request target (WHATWG URL, application/x-www-form-urlencoded).
+/// If the query is longer than `bytes_max`, a final `None` stands for the rest.
 pub(crate) fn parameters<'a>(target: &'a [u8], name: &'a str, bytes_max: usize) -> impl Iterator<Item = OneOf<'a>> {
     let at = target.iter().position(|&b| b == b'?').map_or(target.len(), |at| at + 1);
     let query = target.get(at..).unwrap_or_default();
@@ -60,7 +60,7 @@ fn decoded(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// Takes the next byte off `text`, decoded (RFC 3986, 2.1), with true if it was written literally.
+/// Removes and decodes the next byte of `text` (RFC 3986, 2.1); the bool is true if it was written literally.
 pub(super) fn unescaped(text: &mut &[u8]) -> Option<(u8, bool)> {
     let digit = |b: u8| char::from(b).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     if let [b'%', high, low, rest @ ..] = *text
@@ -74,8 +74,8 @@ pub(super) fn unescaped(text: &mut &[u8]) -> Option<(u8, bool)> {
     Some((*first, true))
 }
 
-/// Normalises credentials: the scheme in lower case, one blank behind it, and no blanks around (RFC 9110,
-/// 11.1 and 11.4). A value without a scheme only loses the blanks around it.
+/// Normalises credentials: the scheme in lower case, one blank after it, no blanks around (RFC 9110, 11.1 and 11.4). A
+/// value without a scheme is only trimmed.
 #[inline(never)]
 pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
@@ -105,7 +105,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The buffer for lines with a [`LINE_BREAK`] between them. [`Lines::read`] has to be called next.
+    /// The buffer for lines with a [`LINE_BREAK`] between them. The caller must call [`Lines::read`] next.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         self.breaks.clear();
         self.may_be_joined = false;
@@ -155,7 +155,7 @@ impl Lines {
         !self.breaks.is_empty()
     }
 
-    /// True if there is one line that the host may have joined from several by commas.
+    /// True if the host may have joined the only line from several by commas.
     #[inline]
     pub(crate) fn may_be_joined(&self) -> bool {
         self.may_be_joined
@@ -172,7 +172,7 @@ impl Lines {
     }
 }
 
-/// Splits a text at commas without a blank behind them, as hosts write them between joined lines.
+/// Splits a text at commas without a blank after them, as hosts write them between joined lines.
 fn parts(joined: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(joined);
     core::iter::from_fn(move || {
@@ -186,13 +186,13 @@ fn parts(joined: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Largest number up to which doubles represent every whole number.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// A claim's value as in the token: a text as it is, `3`, `0.5`, `true`. Lists and objects keep the host's format.
+/// Value of a claim as in the token: a text unchanged, `3`, `0.5`, `true`. Lists and objects keep the host's format.
 ///
-/// Envoy returns the bytes of a metadata value without its type: a text as it is, a number as eight bytes (IEEE 754,
+/// Envoy returns the bytes of a metadata value without its type: a text unchanged, a number as eight bytes (IEEE 754,
 /// little-endian), true and false as one byte (`serializeValue` in its `source/extensions/common/wasm/context.cc`).
 ///
-/// Eight bytes that are text without control characters count as text. The bytes of a whole number below 2^44
-/// never are, since the lowest byte is zero.
+/// Eight bytes that are text without control characters count as text. The bytes of a whole number below 2^44 never
+/// are, since the lowest byte is zero.
 pub fn claim_as_text(value: Vec<u8>) -> Vec<u8> {
     match value.as_slice() {
         [0] => b"false".to_vec(),

@@ -9,20 +9,20 @@ use super::folding::{Folding, PathRead, resolved};
 use super::host::HostRead;
 use super::{Attribute, AttributeId, Attributes, Request, address};
 
-/// Attribute values of one request. The memory is reused for the next one.
+/// Attribute values of one request. The next request reuses the memory.
 #[derive(Debug, Default)]
 pub struct Values {
     request: u64,
     list: Vec<Value>,
-    /// The client's address, and the request it was read for.
+    /// The client's address, and the request that it was read for.
     client_address: (u64, Option<IpAddr>),
-    /// The address that was read last, and the result: the next request is often from the same connection.
+    /// The last address read, and the result: the next request is often from the same connection.
     last_read: (Vec<u8>, Option<IpAddr>),
-    /// The path, and the request it was read for.
+    /// The path, and the request that it was read for.
     path: (u64, PathRead),
     /// The path in each folding. Unused if the path needs none.
     folded: [Folded; Folding::COUNT],
-    /// The host, and the request it was read for.
+    /// The host, and the request that it was read for.
     host: (u64, HostRead),
 }
 
@@ -40,7 +40,7 @@ struct Value {
     lines: Lines,
 }
 
-/// Limit of the cost of a request's searches: the sum of each value's length times the expression's size, in bytes.
+/// Limit of a request's search work: the sum over searches of value length times expression size, in bytes.
 pub const SEARCH_WORK_MAX: usize = 4 * 1_024 * 1_024;
 
 pub struct Fetched<'a> {
@@ -49,7 +49,7 @@ pub struct Fetched<'a> {
     values: &'a mut Values,
     /// Number of requests that this one stands for.
     pub(crate) times: u32,
-    /// Search work that is left, of [`SEARCH_WORK_MAX`].
+    /// Remaining search work, of [`SEARCH_WORK_MAX`].
     pub(crate) search_work: usize,
 }
 
@@ -94,8 +94,8 @@ impl<'a> Fetched<'a> {
         Some(())
     }
 
-    /// The folded path without its query, if there is one, with true if it has segments `.` or `..`, which upstreams may
-    /// resolve. It is not copied if it needs no folding.
+    /// The folded path without its query, and true if it has segments `.` or `..`, which upstreams may resolve. Not
+    /// copied if it needs no folding.
     pub(crate) fn folded_path(&mut self, folding: Folding) -> Option<(&[u8], bool)> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;
@@ -138,7 +138,7 @@ impl<'a> Fetched<'a> {
         Some(read)
     }
 
-    /// The client's address, read on the first call; `None` if there is none or it is unreadable.
+    /// The client's address, read on the first call; `None` if it is missing or unreadable.
     pub fn client_address(&mut self) -> Option<IpAddr> {
         if self.values.client_address.0 != self.values.request {
             let is_there = self.get(AttributeId::SOURCE_ADDRESS).is_some();

@@ -1,4 +1,4 @@
-//! Folding of paths that upstreams may treat as the same path.
+//! Folding of paths that upstreams may treat as equal.
 
 use alloc::vec::Vec;
 
@@ -52,7 +52,7 @@ impl Folding {
         folded
     }
 
-    /// Folds a head: every path that begins with `head` begins with the result once it is folded.
+    /// Folds a head: once folded, every path that begins with `head` begins with the result.
     pub(crate) fn of_head(self, head: &str) -> Vec<u8> {
         let head = head.as_bytes();
         // The head may end within an escape.
@@ -101,7 +101,7 @@ impl Folding {
                 byte.make_ascii_lowercase();
             }
             match byte {
-                // An escaped slash does not separate segments, and an escaped star is not a wildcard.
+                // An escaped slash separates no segments, and an escaped star is no wildcard.
                 b'/' if !is_itself => out.extend_from_slice(b"%2f"),
                 b'*' if !is_itself => out.extend_from_slice(b"%2a"),
                 _ => out.push(byte),
@@ -152,7 +152,7 @@ const ODD: u8 = 1;
 /// A slash: folded away behind another slash, or at the end.
 const SLASH: u8 = 2;
 const END: u8 = 4;
-/// A dot: behind a slash, or beside another dot, it may be a segment that upstreams resolve.
+/// A dot: after a slash or beside another dot, it may belong to a segment that upstreams resolve.
 const DOT: u8 = 8 | SLASH;
 
 /// The kind of each byte value, for [`PathRead::of`].
@@ -184,7 +184,7 @@ impl PathRead {
             if kind == END {
                 break;
             }
-            // Set by an odd byte, and by a slash or a dot behind another.
+            // Set by an odd byte, and by a slash or a dot after another.
             seen |= kind & (last | ODD);
             (last, len) = (kind, len + 1);
         }

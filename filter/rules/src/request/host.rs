@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 /// Longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// The host of an authority in the form that conditions compare, kept for the next request.
+/// The host of an authority, in the form that conditions compare, kept for the next request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostRead {
     authority: Vec<u8>,
@@ -14,7 +14,8 @@ pub(crate) struct HostRead {
 }
 
 impl HostRead {
-    /// Reads `authority`. A longer host is cut to [`HOST_BYTES_MAX`] and one byte, so that it equals no whole name.
+    /// Reads `authority`. A host longer than [`HOST_BYTES_MAX`] is cut to one byte more, so that it equals no
+    /// whole name.
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
         if authority == self.authority {

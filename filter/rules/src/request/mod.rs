@@ -1,4 +1,4 @@
-//! A request's attributes, fetched once, in the forms that rules compare.
+//! Attributes of a request, fetched once, in the forms that rules compare.
 
 pub mod address;
 mod encodings;
@@ -26,7 +26,7 @@ pub const LINE_BREAK: u8 = b'\n';
 /// An attribute of a request that a rule may match or count by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// The client's address as the host reports it, after the host's own X-Forwarded-For trust.
+    /// The client's address as the host reports it, with the host's own trust in X-Forwarded-For applied.
     SourceAddress,
     Method,
     /// The path with its query.
@@ -34,22 +34,22 @@ pub enum Attribute {
     /// The authority (`:authority`, `Host`).
     Authority,
     Route,
-    /// The header of this name, in lower case.
+    /// A header; the name is in lower case.
     Header(String),
-    /// A value at this path of names in the claims that the host has for the request's token (JWT).
+    /// The value at this path of names in the claims that the host holds for the request's token (JWT).
     Claim(Vec<String>),
 }
 
 /// A request. Each attribute is fetched at most once per decision, and only if a rule needs it.
 pub trait Request {
-    /// The attribute's bytes, if the host has any. Lines of a header are separated by [`LINE_BREAK`].
+    /// Bytes of the attribute, if the host has any. Lines of a header are separated by [`LINE_BREAK`].
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
 
     fn first_line(&mut self, header: &Attribute) -> Option<Vec<u8>> {
         self.attribute(header)
     }
 
-    /// Number of requests that this one stands for. Each rule charges its cost that number of times.
+    /// Number of requests that this one stands for. Each rule charges its cost this number of times.
     fn times(&self) -> u32 {
         1
     }
@@ -66,7 +66,8 @@ pub trait Request {
         is_there
     }
 
-    /// Passes the attribute's bytes to `read`, without a copy if they are in memory, else by `room`. False if none.
+    /// Passes the attribute's bytes to `read`, directly if they are in memory, else through `room`; false if there
+    /// are none.
     fn read_attribute(&mut self, attribute: &Attribute, room: &mut Vec<u8>, read: &mut dyn FnMut(&[u8])) -> bool {
         let is_there = self.attribute_into(attribute, room);
         if is_there {
@@ -105,7 +106,7 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// The id of `attribute`, which is added if it is new; `None` beyond [`ATTRIBUTES_MAX`].
+    /// The id of `attribute`, added if it is new; `None` beyond [`ATTRIBUTES_MAX`].
     pub fn intern(&mut self, attribute: Attribute) -> Option<AttributeId> {
         let known = self.list.iter().position(|known| *known == attribute);
         if known.is_none() {
@@ -122,7 +123,7 @@ impl Attributes {
         matches!(self.header(id), Some("authorization" | "proxy-authorization"))
     }
 
-    /// True for a header that has a single value, not a list, and whose lines Envoy joins by commas.
+    /// True for a header with a single value, not a list, whose lines Envoy joins by commas.
     pub(crate) fn is_singular(&self, id: AttributeId) -> bool {
         let of_one_value = ["authorization", "content-type", "origin", "referer", "user-agent"];
         self.header(id).is_some_and(|name| of_one_value.contains(&name))

@@ -19,26 +19,26 @@ const COOKIE: &str = "cookie";
 pub enum Source {
     /// A whole attribute: a header, a claim, the method, the route.
     Attribute(AttributeId),
-    /// The cookie of this name, undecoded. The attribute is the header with the cookies.
+    /// The cookie of this name, undecoded. The attribute is the cookie header.
     Cookie(AttributeId, String),
     /// The query parameter of this name, decoded.
     Query(String),
 }
 
-/// Selects the value that counts if there are several of one name.
+/// The value that counts if there are several of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// Not configured. A condition evaluates each value, or each line of a header and all joined. A key takes the first
-    /// cookie or parameter, and the joined text of a header.
+    /// Not configured. A condition tests each value, or each line of a header and all lines joined. A key takes the
+    /// first cookie or parameter, and the joined text of a header.
     #[default]
     Unset,
     First,
     Last,
-    /// No value: there is no key, and tests are unsure.
+    /// No value: the request has no key, and tests are unsure.
     Limit,
 }
 
-/// Error of a request that has several values where it may have only one.
+/// Error for a request with several values where only one is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Repeated;
 
@@ -87,7 +87,7 @@ impl ValueOf {
         value.map(|value| value.is_some())
     }
 
-    /// Passes all of the request's values to `read`. The parts of a header between commas are values, too.
+    /// Passes all values of the request to `read`. The parts of a header between commas are values, too.
     pub(crate) fn each<R>(
         &self,
         request: &mut Fetched<'_>,
@@ -147,7 +147,7 @@ pub(crate) fn header(item: &Item<'_>, attributes: &mut Attributes) -> Option<Att
     interned(item, attributes, Attribute::Header(name.to_ascii_lowercase()))
 }
 
-/// Maximum number of headers and claims: five other attributes are always there.
+/// Maximum number of headers and claims; five other attributes always exist.
 const NAMED_MAX: usize = ATTRIBUTES_MAX - 5;
 
 fn interned(item: &Item<'_>, attributes: &mut Attributes, attribute: Attribute) -> Option<AttributeId> {
@@ -167,7 +167,7 @@ fn token<'a>(item: &'a Item<'_>, bytes_max: usize, expected: &str) -> Option<&'a
     is_token.then_some(name)
 }
 
-/// Reads the field `field`: the names that lead to a claim or to metadata. Hosts separate them by NUL.
+/// Reads the field `field`: the path of names to a claim or to metadata. Hosts separate them by NUL.
 pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for item in fields.list(field, CLAIM_NAMES_MAX) {

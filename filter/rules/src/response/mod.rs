@@ -29,14 +29,14 @@ pub struct Response {
     pub status: u16,
     pub headers: HeaderFamilies,
     pub on_allowed: bool,
-    /// True if a header names the rule where it is in shadow and would have refused the request.
+    /// True if a header names the rule while it is in shadow and would have refused the request.
     pub on_shadow: bool,
     pub reset: Reset,
     /// Body of a limited response; `None` stands for a problem document (RFC 9457).
     pub body: Option<Template>,
-    /// Media type of the body; `None` for plain text if there is a `body`, else for a problem document's.
+    /// Media type of the body; `None` stands for plain text with a `body`, else for a problem document's type.
     pub content_type: Option<String>,
-    /// Further headers of a limited response, which replace others. Names are in lower case, each at most once.
+    /// Further headers of a limited response; they replace others. Names are in lower case, each at most once.
     pub set_headers: Vec<(String, Template)>,
     /// Upper limit of the random addition to Retry-After, in seconds.
     pub retry_after_jitter_s: u32,
@@ -78,7 +78,6 @@ pub enum Reset {
 }
 
 impl Response {
-    /// True if allowed responses show the client's quota status.
     pub fn sends_status(&self) -> bool {
         self.on_allowed && (self.headers.ratelimit || self.headers.x_ratelimit)
     }

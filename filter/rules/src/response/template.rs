@@ -35,7 +35,7 @@ const PLACEHOLDERS: [(&str, Placeholder); 5] = [
 /// Values that are known only when a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Seconds until there is one more token. No placeholder stands for it.
+    /// Seconds until there is one more token. No placeholder uses it.
     pub more_s: u64,
     pub retry_after_s: u64,
     pub remaining: u32,
@@ -130,7 +130,7 @@ impl Template {
     }
 }
 
-/// Splits at the first of these braces. A search for bytes takes a fraction of the code size of one for text.
+/// Splits at the first occurrence of these braces. Searching for bytes takes a fraction of the code of a text search.
 fn cut_at(text: &str, braces: [u8; 2]) -> Option<(&str, &str)> {
     let at = text.as_bytes().windows(2).position(|two| *two == braces)?;
     text.get(..at).zip(text.get(at + 2..))

@@ -1,4 +1,4 @@
-//! Rules that a written rule makes: by `tiers`, with another quota or none for some of its requests; by
+//! Rules derived from a written rule: by `tiers`, with another quota or none for some of its requests; by
 //! `also_by_prefix`, over wider prefixes, so that a client gains little by changing its address within one.
 
 use alloc::borrow::ToOwned;
@@ -118,7 +118,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
     rules
 }
 
-/// Records an error at `at`, the written rule, if the name of a rule made of it is too long; true if it fits.
+/// Records an error at `at`, the written rule, if the name of a derived rule is too long; true if it fits.
 fn require_room(name: &str, whose: fmt::Arguments<'_>, at: &Item<'_>) -> bool {
     if name.len() > RULE_NAME_MAX {
         let expected =
@@ -128,7 +128,7 @@ fn require_room(name: &str, whose: fmt::Arguments<'_>, at: &Item<'_>) -> bool {
     name.len() <= RULE_NAME_MAX
 }
 
-/// The sharing of `limit`: that of the rule, with a local burst that is the same part of the burst.
+/// The sharing of `limit`: that of the rule, with the local burst in proportion to the burst.
 fn shared_alike(rule: &Rule, limit: &Limit) -> Sharing {
     let (local, burst) = (u64::from(rule.sharing.local_burst), u64::from(rule.quota.burst()));
     let part = (u64::from(limit.quota.burst()) * local).checked_div(burst).unwrap_or(0);
@@ -136,14 +136,14 @@ fn shared_alike(rule: &Rule, limit: &Limit) -> Sharing {
     Sharing { local_burst, ..rule.sharing.clone() }
 }
 
-/// A wider prefix, and the multiple of the rule's quota that it has.
+/// A wider prefix, and its multiple of the rule's quota.
 pub(super) struct WiderPrefix<'a> {
     item: Item<'a>,
     prefixes: Prefixes,
     times: u32,
 }
 
-/// Reads the field `also_by_prefix` of a rule with this key (`None` if the key is invalid).
+/// Reads the field `also_by_prefix` of a rule with this key; the key is `None` if it is invalid.
 pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<WiderPrefix<'a>> {
     let items: Vec<_> = fields.list("also_by_prefix", WIDER_MAX).collect();
     let narrow = match key.map(KeySpec::prefixes) {
@@ -152,7 +152,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
             fields.record_at("also_by_prefix", "expected a key with client_address: there is no prefix to widen");
             return Vec::new();
         }
-        // Either `also_by_prefix` is empty, or errors of the key have been recorded.
+        // `also_by_prefix` is empty, or errors of the key have been recorded.
         _ => Prefixes { ipv4: u8::MAX, ipv6: u8::MAX },
     };
     let mut all = Vec::with_capacity(items.len());
@@ -176,7 +176,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
     all
 }
 
-/// `rule`, written at `at`, followed by the rules that its wider prefixes make: `NAME.w1`, `NAME.w2`.
+/// `rule`, written at `at`, followed by the rules for its wider prefixes: `NAME.w1`, `NAME.w2`.
 pub(super) fn expanded(rule: &Rule, wider: &[WiderPrefix<'_>], at: &Item<'_>) -> Vec<Rule> {
     let mut rules = alloc::vec![rule.clone()];
     for (n, wider) in (1..).zip(wider) {

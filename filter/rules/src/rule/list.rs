@@ -24,7 +24,6 @@ const ON_SYNC_LOSS: [(&str, OnSyncLoss); 3] =
     [("local", OnSyncLoss::Local), ("share", OnSyncLoss::Share), ("deny", OnSyncLoss::Deny)];
 const MISSING: [(&str, Missing); 3] = [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
-/// Requirement of a rule whose key's value is sent in clear.
 const LOG_KEY: &str = "expected a key of one part beside client_address, and no path_segments";
 
 /// Fields about sharing that only some rules may have, and the end of the error that names those rules.
@@ -58,8 +57,8 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     Some(rules)
 }
 
-/// Reads a rule: its tiers and then the rule itself, each followed by the rules that `also_by_prefix` makes of it.
-/// Adds their number to `found`; `None` if that exceeds the maximum.
+/// Reads a rule: its tiers and then the rule itself, each followed by its rules of `also_by_prefix`. Adds their number
+/// to `found`; `None` if that exceeds the maximum.
 fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<Rule>> {
     let mut fields = item.fields()?;
     let name = fields.rule_name("the rule's name");
@@ -136,7 +135,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     Some(rules)
 }
 
-/// Records errors for fields about sharing: POPs share only token buckets and strict rules.
+/// Records errors for fields about sharing. POPs share only token buckets and strict rules.
 fn record_unshared_fields(kind: AlgorithmName, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
     let is_strict = sharing.is_some_and(|sharing| sharing.strict);
     let are_known = if kind == AlgorithmName::TokenBucket { SHARED.len() } else { usize::from(is_strict) };

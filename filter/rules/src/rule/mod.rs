@@ -27,19 +27,19 @@ use crate::response::Response;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Name, unique in the set. It occurs in headers, logs, metrics and the names of budgets.
+    /// Name, unique in the set. Headers, logs, metrics and budgets use it.
     pub name: String,
     pub matches: Arc<Condition>,
     pub key: KeySpec,
     pub missing: Missing,
-    /// Tokens of a request; before its response states the cost, only if the rule [reserves them](Self::reserves).
+    /// Cost of a request. Taken before the response states the cost only if the rule [reserves tokens](Self::reserves).
     pub cost: Cost,
     pub algorithm: Algorithm,
     /// Quota. For algorithms other than the token bucket, the nearest rate and burst.
     pub quota: Quota,
     pub rate: Option<Rate>,
     pub after: Option<Arc<After>>,
-    /// True if a request takes tokens until its response states the cost.
+    /// True if a request holds tokens until its response states the cost.
     pub reserves: bool,
     pub variant: Variant,
     pub enforcement: Enforcement,
@@ -54,20 +54,20 @@ impl Rule {
         Limit { algorithm: self.algorithm, quota: self.quota, rate: self.rate }
     }
 
-    /// The limit times `times`; an error if it exceeds the maximum of the algorithm or the refill policy.
+    /// The limit multiplied by `times`; an error if it exceeds the maximum of the algorithm or the refill policy.
     pub(crate) fn times(&self, times: u32) -> Result<Limit, QuotaError> {
         let limit = self.limit().times(times)?;
         let fits = limit.quota.burst() <= self.sharing.refill_policy.tokens_max();
         if fits { Ok(limit) } else { Err(QuotaError::Burst) }
     }
 
-    /// Maximum cost of one request, whether it is known with the request or only with the response.
+    /// Maximum cost of one request, by the request or by the response.
     pub fn most_cost(&self) -> u32 {
         self.after.as_ref().map_or(0, |after| after.most()).max(self.cost.most())
     }
 
-    /// True if POPs share the quota. (Windows, logs and turns that they share are a matter of the budget, see
-    /// [`Sharing::refill_policy`].)
+    /// True if POPs share the quota. Shared windows, logs and turns are token buckets here,
+    /// see [`Sharing::refill_policy`].
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }
@@ -77,8 +77,8 @@ impl Rule {
         Concurrency::new(self.quota.burst(), self.sharing.refill_policy.expires_us() * 1_000)
     }
 
-    /// Algorithm of a POP's cells if the fleet gives out turns or counts requests in flight. They count this POP's
-    /// requests in flight; turns only in fallback, if `on_sync_loss` demands it.
+    /// Algorithm of a POP's cells if the fleet issues turns or counts requests in flight. The cells count this POP's
+    /// requests in flight; for turns, they count only in fallback, if `on_sync_loss` demands it.
     pub fn in_cells(&self) -> Option<Algorithm> {
         if self.sharing.refill_policy == RefillPolicy::Queue {
             return Some(Algorithm::LeakyBucket(self.quota));
@@ -98,12 +98,12 @@ impl Rule {
         self.sharing.refill_policy.windows().is_some() && self.rate.is_none()
     }
 
-    /// Its condition, and that of its tier.
+    /// The rule's condition, and that of its tier.
     pub(crate) fn conditions(&self) -> impl Iterator<Item = &Condition> {
         core::iter::once(&*self.matches).chain(self.variant.tier.iter().map(|tier| &tier.when))
     }
 
-    /// True if it allows less than `other`, a variant of the same rule: lower rate, or same rate and smaller burst.
+    /// True if `self` allows less than `other`, a variant of the same rule: lower rate, or same rate and smaller burst.
     /// Requests in flight have no rate.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
         let has_rate = self.in_flight().is_none() && !matches!(self.algorithm, Algorithm::Concurrency(_));
@@ -112,18 +112,18 @@ impl Rule {
         order(self) < order(other)
     }
 
-    /// True if it was not made by `tiers` or `also_by_prefix`.
+    /// True if the rule was not derived by `tiers` or `also_by_prefix`.
     pub fn is_written(&self) -> bool {
         self.variant.tier.is_none() && self.variant.wider_times.is_none()
     }
 
-    /// Index of the written rule that it is, or was made from.
+    /// Index of the written rule that this rule is, or is derived from.
     pub fn place(&self) -> u16 {
         self.variant.group
     }
 
-    /// Bytes that identify the content of buckets: name, key, algorithm, quota. A rule gets fresh buckets if one of
-    /// these changes.
+    /// Bytes that identify the content of buckets: name, key, algorithm, quota. If one of them changes, the rule gets
+    /// fresh buckets.
     pub fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
         bytes.push(0);

@@ -8,17 +8,17 @@ use crate::reading::Fields;
 pub enum Mode {
     #[default]
     Enforce,
-    /// Decisions are counted and have no other effect, not even on other rules.
+    /// Decisions are only counted. They have no other effect, not even on other rules.
     Shadow,
     /// The rule is not evaluated.
     Off,
 }
 
-/// A rule's mode, and the part of its keys it is enforced for.
+/// A rule's mode, and the part of its keys that the rule is enforced for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforcement {
     pub mode: Mode,
-    /// Percentage of keys, chosen by their hashes, for which the rule is enforced; for the others it is in shadow.
+    /// Percentage of keys, chosen by hash, for which the rule is enforced. For the others it is in shadow.
     pub percent: u8,
 }
 

@@ -9,14 +9,14 @@ use crate::matching::{Condition, Holds, Texts};
 use crate::request::Fetched;
 use weir_protocol::sharing::Sharing;
 
-/// Identifies a rule of the set as a variant of a written rule: one of its tiers, or the rule itself.
+/// Identity of a rule as a variant of a written rule: one of its tiers, or the rule itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// Index of the written rule. All rules made from it share this number, and no others have it.
+    /// Index of the written rule, common to all rules derived from it and to no others.
     pub group: u16,
-    /// Number of the variant within its group. Rules that `also_by_prefix` makes of a variant have its number, too.
+    /// Number of the variant within its group. The rules that `also_by_prefix` derives from a variant share its number.
     pub number: u8,
-    /// The tier. `None` for the rule itself, which applies to the requests that no tier applies to.
+    /// The tier; `None` for the rule itself, which applies to requests to which no tier applies.
     pub tier: Option<Arc<Tier>>,
     pub wider_times: Option<u32>,
 }
@@ -25,7 +25,7 @@ pub struct Variant {
 pub struct Tier {
     pub name: String,
     pub when: Condition,
-    /// Values of the rule's key that it applies to; `None` stands for all.
+    /// Values of the rule's key that the tier applies to; `None` stands for all.
     pub keys: Option<Texts>,
     pub change: TierQuota,
 }
@@ -33,13 +33,13 @@ pub struct Tier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TierQuota {
     Times(u32),
-    /// A limit of its own. Its sharing is that of the rule unless one is given.
+    /// Another limit. Its sharing is that of the rule unless one is given.
     To(Limit, Option<Sharing>),
     Unlimited,
 }
 
 impl Variant {
-    /// True if its rule has no other variant.
+    /// True if the rule has no other variant.
     pub fn is_alone(&self) -> bool {
         self.number == 0 && self.tier.is_none()
     }
