@@ -1,18 +1,18 @@
 //! Concurrency: the number of requests in flight.
 //!
-//! A request counts from the time it is let through until it is released. One that is never released, because its
-//! worker ended, would count for ever. So requests are counted in generations, each as long as the expiry, and only the
-//! current generation and the previous one count: a request in flight expires after one to two expiries.
+//! A request counts from its admission until its release. One that is never released, because its worker ended, would
+//! count for ever. So requests are counted in generations as long as the expiry, and only the current and the previous
+//! generation count: a request in flight expires after one to two expiries.
 
 use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, Pair, Receipt};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Concurrency;
 
-/// Wait for a refused request, in nanoseconds: one in flight may end at any time, so a refusal is not cached.
+/// Wait for a refused request, in nanoseconds. A request in flight may end at any time, so refusals are not cached.
 pub(crate) const RETRY_NS: u64 = SECOND_NS;
 
-/// Puts a request that counts for `n` in flight at `now`, if there is room, for a key that hashes to `hash`.
-/// Without room, the wait is [`RETRY_NS`], or [`NEVER_NS`] if the request never fits.
+/// Puts a request that counts for `n` in flight at `now`, if there is room, for a key that hashes to `hash`. Without
+/// room, the wait is [`RETRY_NS`], or [`NEVER_NS`] if the request never fits.
 pub(crate) fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
     let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
     if sum(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
@@ -21,8 +21,8 @@ pub(crate) fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, 
     Admission::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
 }
 
-/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired. `generation`
-/// is the `until` of the cell that the request was put in flight with.
+/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if the request has expired.
+/// `generation` is the `until` of the cell that the request was put in flight with.
 #[must_use]
 pub(crate) fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
@@ -32,7 +32,7 @@ pub(crate) fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n
     match (left.previous, left.current) {
         // Nothing is in flight, so there is nothing to keep.
         (0, 0) => Cell::NEW,
-        // With nothing in the current generation, the cell is spent as soon as the previous one is.
+        // If the current generation is empty, the cell is spent as soon as the previous one is.
         (previous, 0) => {
             let until = left.ends(concurrency.expires_ns());
             Pair { until, previous: 0, current: previous }.cell()
@@ -41,14 +41,13 @@ pub(crate) fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n
     }
 }
 
-/// The quota status at `now`. Both times are [`RETRY_NS`] while anything is in flight: its end is unknown.
+/// The quota status at `now`. Both times are [`RETRY_NS`] while anything is in flight, since its end is unknown.
 pub(crate) fn status(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
     let in_flight = in_flight(concurrency, cell, now);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
     BucketStatus { remaining: concurrency.limit().saturating_sub(in_flight), more_ns: back_ns, full_ns: back_ns }
 }
 
-/// Sum of the counts of requests in flight at `now`.
 pub(crate) fn in_flight(concurrency: &Concurrency, cell: Cell, now: Time) -> u32 {
     let in_flight = Pair::live(cell, concurrency.expires_ns(), now).map_or(0, sum);
     u32::try_from(in_flight).unwrap_or(u32::MAX)
@@ -58,10 +57,10 @@ fn sum(pair: Pair) -> u64 {
     u64::from(pair.previous) + u64::from(pair.current)
 }
 
-// Tokens that requests reserve until their cost is known, counted in the same way. Those of a request whose end is
-// never seen expire after one to two times `HELD_NS`.
+// Tokens that requests reserve until their cost is known, counted in the same way. If a request's end is never seen,
+// its tokens expire after one to two times `HELD_NS`.
 
-/// Shortest time for which tokens stay reserved, in nanoseconds.
+/// Minimum time for which tokens stay reserved, in nanoseconds.
 const HELD_NS: u64 = 600 * SECOND_NS;
 
 /// Reserves `n` tokens of a key that hashes to `hash`. Returns the new state, and a receipt that ends the reservation.
@@ -93,7 +92,7 @@ mod tests {
     use weir_rules::algorithm::Algorithm;
 
     proptest! {
-        /// The exact model: every request in flight, with when it began and its generation's number.
+        /// The exact model: every request in flight, with its start and its generation's number.
         // I3
         #[test]
         fn concurrency_agrees_with_a_list_of_requests(
@@ -110,7 +109,7 @@ mod tests {
                 cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
                 let counts = |began: u64| number(began) + 2 > number(now);
                 if act < 3 {
-                    // Any request may be released, even one that is forgotten already.
+                    // Any request may be released, even an expired one.
                     if !flight.is_empty() {
                         let (_, n, generation) = flight.remove(which % flight.len());
                         cell = release(&concurrency, cell, generation, n, at);

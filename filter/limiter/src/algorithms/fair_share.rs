@@ -1,9 +1,9 @@
 //! A POP's fair share of a quota, as used by a cold key.
 //!
-//! While every POP keeps a key within its fair share, the sum is within the quota by construction, and the
-//! key need not be reported. The share is a bucket of burst / divisor that refills at rate / divisor, where
-//! `divisor` is the rate divisor for cold keys. It counts in tokens, not in time: the number of POPs changes,
-//! and the used tokens must not change with it.
+//! While every POP keeps a key within its fair share, the sum is within the quota by construction, and the key need not
+//! be reported. The share is a bucket of burst / divisor that refills at rate / divisor, where `divisor` is the rate
+//! divisor for cold keys. It counts in tokens, not in time: the number of POPs changes, and the used tokens must not
+//! change with it.
 //!
 //! Tests of I4.
 
@@ -12,18 +12,18 @@ use weir_protocol::time::Time;
 
 /// Units of a share per token.
 const PARTS: u32 = 4_096;
-/// Tokens of a burst that a key may use even if it cannot be reported; many new keys need no more.
+/// Tokens of a burst that a key may use even if it cannot be reported. Many new keys need no more.
 const UNREPORTED_MIN: u32 = 8;
-/// A share's clock ticks every 2^16 ns and wraps after three days. A key that rests for half of that may find
-/// its share still used, and is then watched earlier than necessary.
+/// A share's clock ticks every 2^16 ns and wraps after three days. A key that is idle for half of that may find its
+/// share still used, and is then watched earlier than necessary.
 const TICK_SHIFT: u32 = 16;
 
 /// The used part of a fair share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FairShare {
-    /// In units of 1 / [`PARTS`] tokens.
+    /// Used tokens, in units of 1 / [`PARTS`].
     used: u32,
-    /// Time of that use, in ticks.
+    /// Time of the last use, in ticks.
     at: u32,
 }
 
@@ -36,24 +36,25 @@ impl FairShare {
         Self { used: tokens.saturating_mul(PARTS), at: ticks(now) }
     }
 
-    /// The share as one number, for storage.
+    /// The share as a number, for storage.
     pub const fn bits(self) -> u64 {
         (self.at as u64) << 32 | self.used as u64
     }
 
-    /// The share from that number.
+    /// The share from its [bits](Self::bits).
     pub const fn from_bits(bits: u64) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         Self { used: bits as u32, at: (bits >> 32) as u32 }
     }
 
-    /// The share after `tokens` more are used at `now`, at the rate divisor `divisor`; `None` if it has too few.
+    /// The share after `tokens` more are used at rate divisor `divisor`; `None` if fewer are left.
     pub fn take(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Option<Self> {
         let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(divisor.max(1));
         Some(self.overdraw(quota, tokens, divisor, now)).filter(|share| u64::from(share.used) <= most)
     }
 
-    /// The share after `tokens` more that cannot be reported; beyond it and a few tokens, the wait in nanoseconds.
+    /// The share after `tokens` more that cannot be reported. An error beyond the share and a few tokens: the wait
+    /// in nanoseconds.
     pub fn take_unreported(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Result<Self, u64> {
         let after = self.overdraw(quota, tokens, divisor, now);
         let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(divisor.max(1));
@@ -67,7 +68,7 @@ impl FairShare {
         }
     }
 
-    /// The share after `tokens` more are used, even if it has fewer.
+    /// The share after `tokens` more are used, even if fewer are left.
     #[must_use]
     pub fn overdraw(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Self {
         let refilled = self.refilled(quota, divisor, now);
@@ -86,7 +87,7 @@ impl FairShare {
         self.refilled(quota, divisor, now).used.div_ceil(PARTS)
     }
 
-    /// Ticks since the last use; zero if `now` is before that, as another worker's may be.
+    /// Ticks since the last use; zero if `now` is earlier, as another worker's time may be.
     pub fn age(self, now: Time) -> u32 {
         let age = ticks(now).wrapping_sub(self.at);
         if age > u32::MAX / 2 { 0 } else { age }
@@ -104,7 +105,7 @@ impl FairShare {
         let part_ns = quota.token_ns().saturating_mul(divisor.max(1).into());
         match u32::try_from(age_ns * u64::from(PARTS) / part_ns) {
             Ok(refilled) if refilled < self.used => {
-                // The clock advances by the ticks that the refill took, rounded. The rest counts next time.
+                // The clock advances by the ticks that the refill took, rounded; the remainder counts next time.
                 let took_ns = u64::from(refilled) * part_ns / u64::from(PARTS);
                 let took = (took_ns + (1 << (TICK_SHIFT - 1))) >> TICK_SHIFT;
                 let at = self.at.wrapping_add(u32::try_from(took).unwrap_or(u32::MAX));

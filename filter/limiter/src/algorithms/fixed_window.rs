@@ -1,7 +1,7 @@
-//! The fixed window: a count that starts again with every window.
+//! The fixed window: a count that restarts with every window.
 //!
-//! A cell's `until` is the end of its window, and its word is the count in it. Around the boundary of two
-//! windows, up to twice the limit can go through at once.
+//! A cell's `until` is the end of its window, and its word is the count in it. Around a boundary between windows, up to
+//! twice the limit can pass at once.
 
 use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, window_end};
 use weir_protocol::time::Time;
@@ -25,7 +25,7 @@ pub(crate) fn charge(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: T
     Cell { until: cell.until, word: cell.word.saturating_add(u64::from(n)) }
 }
 
-/// Gives back `n` tokens of the take or charge that produced `taken`. Does nothing once that window is over.
+/// Gives back `n` tokens of the take or charge that produced `taken`. Does nothing once their window is over.
 #[must_use]
 pub(crate) fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
     let given = if cell.until == taken.until { u64::from(n) } else { 0 };
@@ -58,7 +58,7 @@ mod tests {
     }
 
     proptest! {
-        /// The exact model: a count for each window there ever was.
+        /// The exact model: a count for every window.
         // I3
         #[test]
         fn a_fixed_window_agrees_with_exact_counts(

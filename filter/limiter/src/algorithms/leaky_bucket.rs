@@ -1,8 +1,8 @@
 //! The leaky bucket as a queue: requests leave at a steady rate, and a limited number wait for their turn.
 //!
-//! The state is a [`Bucket`] that is full when the queue is empty: the time at which the last turn is over
-//! (the virtual scheduling algorithm, ITU-T I.371, annex A). The wait for a request's turn follows from it,
-//! so the queue itself is not stored.
+//! The state is a [`Bucket`] that is full when the queue is empty: the time at which the last turn is over (the virtual
+//! scheduling algorithm, ITU-T I.371, annex A). The wait for a request's turn follows from it, so the queue itself is
+//! not stored.
 
 use crate::algorithms::{Admission, Bucket, NEVER_NS};
 use weir_protocol::quota::Quota;
@@ -11,7 +11,7 @@ use weir_protocol::time::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueTurn {
     pub(super) after: Bucket,
-    /// Nanoseconds until the turn comes; 0 if it comes at once.
+    /// Nanoseconds until the turn comes; 0 if at once.
     pub(super) hold_ns: u64,
 }
 
@@ -28,13 +28,13 @@ pub(super) fn take(quota: &Quota, bucket: Bucket, n: u32, now: Time) -> Admissio
     }
 }
 
-/// Gives back the turn of `n` tokens that produced `taken`. It is lost if another turn was taken after it.
+/// Gives back the turn of `n` tokens that produced `taken`. The turn is lost if another was taken after it.
 #[must_use]
 pub(super) fn give_back(quota: &Quota, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
     if bucket == taken { bucket.give_back(quota, n) } else { bucket }
 }
 
-/// The fair share of one of `pops` POPs, with at least one place.
+/// Quota of one of `pops` POPs by fair share, with at least one place.
 pub(crate) fn shared_by(quota: &Quota, pops: u32) -> Quota {
     let places = quota.burst().checked_div(pops).unwrap_or_default().max(1);
     Quota::from_token_ns(quota.token_ns().saturating_mul(pops.into()), places).unwrap_or(*quota)
@@ -66,7 +66,7 @@ mod tests {
     }
 
     proptest! {
-        /// The exact model: a queue of those that have not left, each with the time it leaves.
+        /// The exact model: a queue of the tokens that have not left, each with the time at which it leaves.
         // I3
         #[test]
         fn a_leaky_bucket_agrees_with_a_queue(
@@ -74,7 +74,7 @@ mod tests {
         ) {
             let quota = Quota::from_token_ns(TURN_NS, queue + 1).unwrap();
             let (mut bucket, mut now) = (Bucket::FULL, T0);
-            // The times at which turns end; a token waits or has its turn until then.
+            // The times at which turns end. A token waits or has its turn until then.
             let mut ends = VecDeque::<Time>::new();
             for (step, n) in steps {
                 now += step;
@@ -96,7 +96,7 @@ mod tests {
                     }
                 }
                 ends.retain(|end| *end > now);
-                // A place is free unless a token that is not done takes it.
+                // A place is free unless a token whose turn is not over takes it.
                 let places = usize::try_from(queue + 1).unwrap();
                 let status = BucketStatus::allowed(bucket, &quota, now);
                 prop_assert_eq!(usize::try_from(status.remaining).unwrap(), places - ends.len());

@@ -2,14 +2,13 @@
 //!
 //! All are pure: a rule's parameters, state and time in, state out. A key's state is a [`Cell`] (several for a [sliding
 //! log](sliding_log), a [`Bucket`] for a [leaky bucket](leaky_bucket)). [`take`], [`charge`], [`give_back`] and
-//! [`status`] are the same for every algorithm, over cells. A bucket is the `until` of its cell, whose word is not
-//! touched.
+//! [`status`] serve all algorithms, over cells. A bucket is the `until` of its cell, whose word is not touched.
 //!
-//! A window is identified by its end, which the cell holds in full, so no window number ever wraps. A cell
-//! that is not empty continues its own windows; only a new one computes the start of its key's windows. So
-//! keys can share a cell (an overflow cell), and few requests pay for that computation.
+//! A window is identified by its end, which the cell stores in full, so no window number ever wraps. A cell that is not
+//! empty continues its own windows; only a new cell computes the start of its key's windows. So keys can share a cell
+//! (an overflow cell), and few requests pay for that computation.
 //!
-//! A `now` earlier than one seen before shows less room, never more (invariant I8).
+//! A `now` earlier than a previous one shows less room, never more (invariant I8).
 
 use weir_protocol::time::Time;
 use weir_rules::algorithm::Algorithm;
@@ -26,17 +25,16 @@ pub use fair_share::FairShare;
 pub use token_bucket::{Bucket, BucketStatus};
 pub(crate) use token_bucket::{Portion, deepest_ns, missing_ns};
 
-/// The record of a request that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Receipt to give it back with; under [`Algorithm::Concurrency`], to release it with.
+    /// Receipt to give the tokens back with; under [`Algorithm::Concurrency`], to release the request with.
     pub receipt: Receipt,
-    /// Nanoseconds to hold the request; zero except for turns in a queue, the POP's or the fleet's.
+    /// Nanoseconds to hold the request; zero except for turns in a queue of the POP or the fleet.
     pub hold_ns: u64,
 }
 
-/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`. `cells` has the length
-/// [`Algorithm::cells`]. Without room, they are unchanged.
+/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`. `cells` has the length [`Algorithm::cells`].
+/// Without room, the cells are unchanged.
 pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Admission<Admitted> {
     let Some(cell) = cells.first_mut() else { return Admission::Short { wait_ns: NEVER_NS } };
     let (bucket, at_once) = (Bucket::full_at(cell.until), |after: Cell| (after, 0));
@@ -61,8 +59,8 @@ pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: T
     })
 }
 
-/// Takes `n` at `now` even without room, for a cost that is known only afterwards. A bucket's debt stops at the
-/// deepest that it may have, and so does the time that a queue is ahead.
+/// Takes `n` at `now` even without room, for a cost known only afterwards. A bucket's debt is limited to the maximum,
+/// and so is the time that a queue extends ahead.
 pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
     let Some(cell) = cells.first_mut() else { return Receipt::NONE };
     let bucket = Bucket::full_at(cell.until);
@@ -79,7 +77,7 @@ pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now:
     Receipt(cell.until)
 }
 
-/// Gives back at `now` the `n` of a take or charge. This also releases a request in flight.
+/// Gives back at `now` the `n` of a take or charge. Also releases a request in flight.
 pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
     let Some(cell) = cells.first_mut() else { return };
     let (bucket, taken) = (Bucket::full_at(cell.until), Cell { until: receipt.0, word: 0 });
@@ -96,7 +94,7 @@ pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n:
     };
 }
 
-/// Gives back `n` of what counts at `now`, from any take or charge. Does nothing for places in flight and in queues.
+/// Gives back `n` of what counts at `now`, from any take or charge. Does nothing for requests in flight and turns.
 pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
     if let Algorithm::SlidingLog(window) = algorithm {
         return sliding_log::refund(window, cells, n);
@@ -126,7 +124,7 @@ pub const CELLS_MAX: usize = 8;
 /// Wait for a request that never fits, because it costs more than the limit.
 pub const NEVER_NS: u64 = u64::MAX;
 
-/// The state of one key: the 16 bytes of a slot's entry besides its tag.
+/// The state of one key: the 16 bytes of its entry in a slot besides the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Time from which the cell is empty: it may be dropped, and reads as new.
@@ -136,39 +134,35 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The cell of a new key.
     pub const NEW: Self = Self { until: Time::ZERO, word: 0 };
 
-    /// True if it is empty at `now`.
     pub fn is_spent(self, now: Time) -> bool {
         self.until <= now
     }
 }
 
-/// Receipt for tokens or places that were taken, to give them back: the time at which they come back without
-/// that, or at which their window ends.
+/// Receipt for tokens or places that were taken, to give them back: the time at which they return by themselves, or at
+/// which their window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Time);
 
 impl Receipt {
-    /// Receipt for something that is in no cell; giving it back changes nothing.
+    /// Receipt for something in no cell; giving it back changes nothing.
     pub const NONE: Self = Self(Time::ZERO);
 }
 
-/// The result of asking for room.
+/// Result of taking tokens, or of putting a request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission<T> {
-    /// There was room; carries the new state.
+    /// There was room; contains the new state.
     Taken(T),
-    /// There is no room.
     Short {
-        /// Nanoseconds until the same request fits, if no other takes the room; or [`NEVER_NS`].
+        /// Nanoseconds until the same request fits, if no other takes the room, or [`NEVER_NS`].
         wait_ns: u64,
     },
 }
 
 impl<T> Admission<T> {
-    /// Applies `f` to the new state.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Admission<U> {
         match self {
             Self::Taken(taken) => Admission::Taken(f(taken)),
@@ -177,18 +171,18 @@ impl<T> Admission<T> {
     }
 }
 
-/// The new state, for tests in which there is room.
+/// The new state, for tests with room.
 #[cfg(test)]
 fn taken(answer: Admission<Cell>) -> Cell {
     let Admission::Taken(cell) = answer else { panic!("{answer:?}") };
     cell
 }
 
-/// End of the window that `now` is in, for a key that hashes to `hash`. Windows of different keys begin at different
+/// End of the window that contains `now`, for a key that hashes to `hash`. Windows of different keys begin at different
 /// times, evenly spread over a window's length, so that clients' windows do not all start at once.
 fn window_end(length_ns: u64, hash: u64, now: Time) -> Time {
     let scaled = (u128::from(hash) * u128::from(length_ns)) >> u64::BITS;
-    // Never fails: it is below the length.
+    // Never fails: the result is below the length.
     let offset_ns = u64::try_from(scaled).unwrap_or(0);
     // Bounds forbid a length of zero.
     let into_ns = (now + offset_ns).as_nanos() % length_ns.max(1);
@@ -220,7 +214,7 @@ impl Pair {
             return None;
         }
         let stored = Self::stored(cell);
-        // A `now` before the cell's windows counts as the beginning of its current one.
+        // A `now` before the cell's windows counts as the beginning of the current one.
         let is_current = cell.until.nanos_since(now) > length_ns;
         Some(if is_current {
             stored
@@ -229,7 +223,7 @@ impl Pair {
         })
     }
 
-    /// The counts in `cell` when it was written.
+    /// The counts that `cell` was written with.
     fn stored(cell: Cell) -> Self {
         let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         Self { until: cell.until, previous: half(cell.word >> 32), current: half(cell.word) }
@@ -240,12 +234,11 @@ impl Pair {
         Time::from_nanos(self.until.as_nanos().saturating_sub(length_ns))
     }
 
-    /// Adds `n` to the current window.
     fn plus(self, n: u32) -> Self {
         Self { current: self.current.saturating_add(n), ..self }
     }
 
-    /// Subtracts `n` from the window whose pair ends at `until`, if that is one of these two.
+    /// Subtracts `n` from the window whose pair ends at `until`, if it is one of these two.
     fn minus(self, n: u32, until: Time, length_ns: u64) -> Self {
         if self.until == until {
             return Self { current: self.current.saturating_sub(n), ..self };
@@ -272,7 +265,7 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
     const LIMIT: u32 = 10;
 
-    /// Each algorithm with a limit of ten, which comes back within a second, one by one or all together.
+    /// Each algorithm with a limit of ten, which returns within a second, one by one or all at once.
     fn all() -> [Algorithm; 6] {
         [
             Algorithm::TokenBucket(Quota::new("10/s".parse().unwrap(), LIMIT).unwrap()),
@@ -310,7 +303,7 @@ mod tests {
         assert!(tenths.iter().all(|&count| (80..=120).contains(&count)), "{tenths:?}");
     }
 
-    /// Windows have no number that could wrap: years of the shortest windows, one after the other.
+    /// Windows have no number that could wrap: years of the shortest windows, one after another.
     #[test]
     fn no_number_of_a_window_wraps() {
         for start in [0, 1 << 24, (1 << 24) - 1, 1 << 48, u64::MAX / 2] {
@@ -324,8 +317,8 @@ mod tests {
     }
 
     proptest! {
-        /// I3 and I8: however the clock steps, an earlier time has no more room than a later one, and what is admitted
-        /// stays within the limit for each second, and once more.
+        /// I3 and I8: however the clock steps, an earlier time has no more room than a later one, and at most the limit
+        /// for each second, and once more, is admitted.
         #[test]
         fn a_clock_that_steps_back_gives_nothing(
             hash: u64,

@@ -1,17 +1,17 @@
 //! The sliding log: exact, for small limits.
 //!
-//! A limit of N is N places for one token each. A used place is busy until the window's length has passed. A
-//! cell holds two places, as the times from which they are free: the later in `until`, the earlier in the
-//! word. The earliest places are in the first cells, so the first cells are spent first. If N is odd, there
-//! is one place too many, which is never used.
+//! A limit of N is N places for one token each. A used place is busy until the window's length has passed. A cell holds
+//! two places, as the times from which they are free: the later in `until`, the earlier in the word. The earliest
+//! places are in the first cells, so the first cells are spent first. If N is odd, there is one place more, which is
+//! never used.
 
 use crate::algorithms::{Admission, BucketStatus, CELLS_MAX, Cell, NEVER_NS};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, WindowLimit};
 
-/// Takes `n` at `now`, if there is room. Returns the time at which they come back; without room, `cells` are
-/// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`WindowLimit::log_cells`] are left alone,
-/// and fewer make the limit lower.
+/// Takes `n` at `now`, if there is room. Returns the time at which they return; without room, `cells` are unchanged.
+/// Dropped cells are passed as [`Cell::NEW`]. Cells beyond [`WindowLimit::log_cells`] are ignored, and fewer lower
+/// the limit.
 pub(super) fn take(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) -> Admission<Time> {
     let mut log = read(window, cells);
     match log.wait_ns(n, now) {
@@ -24,8 +24,8 @@ pub(super) fn take(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) 
     }
 }
 
-/// Takes `n` at `now` even without room, and returns the time at which they come back. The places that are
-/// free earliest are used again, so no more than the limit can count.
+/// Takes `n` at `now` even without room, and returns the time at which they return. The places that are free earliest
+/// are reused, so no more than the limit can count.
 pub(super) fn charge(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) -> Time {
     let mut log = read(window, cells);
     let back_at = log.stamp(n, window.length_ns(), now);
@@ -41,7 +41,7 @@ pub(super) fn refund(window: &WindowLimit, cells: &mut [Cell], n: u32) {
     log.write(cells);
 }
 
-/// Gives back the `n` of a take or charge that come back at `back_at`, except places that were used again since.
+/// Gives back the `n` of a take or charge that return at `back_at`, except places that were reused since.
 pub(super) fn give_back(window: &WindowLimit, cells: &mut [Cell], back_at: Time, n: u32) {
     let mut log = read(window, cells);
     let taken = log.places_mut().iter_mut().filter(|place| **place == back_at);
@@ -65,7 +65,7 @@ fn read(window: &WindowLimit, cells: &[Cell]) -> Log {
         pair.copy_from_slice(&[Time::from_nanos(cell.word), cell.until]);
     }
     log.len = cells.len() * LOGGED_PER_CELL;
-    // If the limit is odd, one place is kept free: the first in order.
+    // If the limit is odd, one place stays free: the first in order.
     log.spare = log.len.saturating_sub(window.limit() as usize);
     if let Some(times) = log.times.get_mut(..log.len) {
         sort(times);
@@ -106,7 +106,7 @@ impl Log {
         let back_at = places.iter().copied().fold(now + length_ns, Time::max);
         let n = (n as usize).min(places.len());
         places.iter_mut().take(n).for_each(|place| *place = back_at);
-        // These are the latest times now, so they go to the end.
+        // These are now the latest times, so they go to the end.
         places.rotate_left(n);
         back_at
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// The exact model: every token there ever was, with its time.
+        /// The exact model: every token ever taken, with its time.
         // I3
         #[test]
         fn a_sliding_log_agrees_with_a_complete_one(
@@ -173,7 +173,7 @@ mod tests {
             for (step, n, act) in steps {
                 now += step;
                 let (at, count) = (Time::from_nanos(now), usize::try_from(n).unwrap());
-                // A table may drop any that are spent.
+                // A table may drop spent cells.
                 for cell in cells.iter_mut().filter(|cell| cell.is_spent(at) && act > 2) {
                     *cell = Cell::NEW;
                 }

@@ -1,9 +1,9 @@
 //! The sliding window: the count of the current window, plus the part of the previous one's count that a window ending
 //! now still covers (Cloudflare, "How we built rate limiting capable of scaling to millions of domains", 2017).
 //!
-//! It assumes that the previous window's requests were evenly spread, and is exact if they were. If not, up
-//! to twice the limit may go through within a window's length, but only for a client that spent the previous
-//! window's limit at its end. Counts are compared without rounding.
+//! The result is exact if the previous window's requests were evenly spread. If not, up to twice the limit may pass
+//! within a window's length, but only for a client that spent the previous window's limit at its end. Counts are
+//! compared without rounding.
 
 use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, Pair};
 use weir_protocol::time::Time;
@@ -17,7 +17,7 @@ pub(super) fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Tim
     }
 }
 
-/// Gives back `n` tokens of the take or charge that produced `taken`. Does nothing once that window no longer counts.
+/// Gives back `n` tokens of the take or charge that produced `taken`. Does nothing once their window no longer counts.
 #[must_use]
 pub(super) fn give_back(window: &WindowLimit, cell: Cell, taken: Cell, n: u32) -> Cell {
     Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
@@ -41,7 +41,8 @@ pub(super) fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatu
 /// Nanoseconds from `now` until `n` fit.
 fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
     let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
-    // They fit once the previous window has faded enough, or in its turn the current one if that alone is too full.
+    // They fit once the previous window has faded enough; if the current one alone is too full, once that has
+    // faded enough.
     let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
         Some(room) => (pair.ends(window.length_ns()), pair.previous, room),
         None => (pair.until, pair.current, room_without),
@@ -51,7 +52,7 @@ fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
     if u128::from(count) * u128::from(covered_ns) <= room_ns {
         return 0;
     }
-    // Less than the length, because the count is greater than the room.
+    // Less than the length, because the count exceeds the room.
     let fits_before_ns = u64::try_from(room_ns / u128::from(count.max(1))).unwrap_or(0);
     fades_until.nanos_since(now + fits_before_ns)
 }
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!(give_back(&window, third, first, 4), third);
     }
 
-    /// The exact model: a count for each window there ever was, and the formula as it is written.
+    /// The exact model: a count for every window, and the formula as written.
     struct Model {
         limit: u32,
         length: u64,
@@ -150,16 +151,15 @@ mod tests {
             }
         }
 
-        /// So the fleet's token bucket of the same rate can stand in for a window that only a POP counts
-        /// (docs/budgets.md).
+        /// So the fleet's token bucket of the same rate can replace a window that only a POP counts (docs/budgets.md).
         #[test]
         fn a_token_bucket_of_the_same_rate_lets_no_less_through(
             limit in 1u32..20, length in 1u64..60, hash: u64,
             steps in prop::collection::vec((0u64..50, 1u32..22), 1..100),
         ) {
             let window = WindowLimit::new(limit, length).unwrap();
-            // The deficit of the bucket, in parts of a token: a token is `length` of them, and `limit` refill each
-            // nanosecond.
+            // The bucket's deficit in parts of a token: a token is `length` parts, and `limit` parts refill
+            // each nanosecond.
             let (mut cell, mut now, mut lacks) = (Cell::NEW, T0, 0u64);
             for (step, n) in steps {
                 now += step;

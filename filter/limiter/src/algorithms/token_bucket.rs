@@ -1,8 +1,8 @@
 //! The token bucket, as one number.
 //!
-//! A bucket is the time at which it will be full again. That is the theoretical arrival time of the Generic Cell Rate
-//! Algorithm (ITU-T I.371, annex A), and it suits a table. It takes eight bytes, shows without the rule whether it
-//! holds information (a full bucket does not), refills without a write, and holds debt without a sign.
+//! A bucket is the time at which it will be full again: the theoretical arrival time of the Generic Cell Rate Algorithm
+//! (ITU-T I.371, annex A). This suits a table. It takes eight bytes, shows without the rule whether it contains
+//! information (a full bucket does not), refills without a write, and represents debt without a sign.
 
 use crate::algorithms::Admission;
 use weir_protocol::quota::Quota;
@@ -18,9 +18,9 @@ pub struct Bucket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portion {
     cost: u64,
-    /// Maximum number of nanoseconds that may be missing afterwards.
+    /// Maximum nanoseconds of refill that may be missing afterwards.
     most: u64,
-    /// Maximum number of nanoseconds that may be missing before; a larger number is cut to this.
+    /// Maximum nanoseconds of refill that may be missing before; more are cut to this.
     sane: u64,
 }
 
@@ -40,27 +40,26 @@ impl Bucket {
     /// A bucket that has always been full.
     pub const FULL: Self = Self { full_at: Time::ZERO };
 
-    /// The bucket that will be full at `full_at`.
     pub const fn full_at(full_at: Time) -> Self {
         Self { full_at }
     }
 
-    /// Time at which it will be full.
+    /// Time at which the bucket will be full.
     pub const fn refilled(self) -> Time {
         self.full_at
     }
 
-    /// True if it is full at `now`. It then holds no information, and dropping it loses nothing.
+    /// True if the bucket is full at `now`. Dropping it then loses nothing.
     pub fn is_full(self, now: Time) -> bool {
         self.full_at <= now
     }
 
-    /// Nanoseconds until it is full.
+    /// Nanoseconds until the bucket is full.
     pub fn fill_ns(self, now: Time) -> u64 {
         self.full_at.nanos_since(now)
     }
 
-    /// Takes `cost` tokens at `now`, if they are there.
+    /// Takes `cost` tokens at `now`, if there are enough.
     ///
     /// A `now` earlier than one seen before makes the bucket look emptier, never fuller (invariant I8).
     pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Admission<Self> {
@@ -83,8 +82,8 @@ impl Bucket {
         Self { full_at: self.full_at.max(now + missing_ns) }
     }
 
-    /// The bucket after `n` tokens are taken at `now`, even if it has fewer. Its debt stops at the deepest
-    /// that a bucket may have, and never gets smaller.
+    /// The bucket after `n` tokens are taken at `now`, even if there are fewer. Its debt grows at most to the maximum,
+    /// and never gets smaller.
     #[must_use]
     pub fn charged(self, quota: &Quota, n: u32, now: Time) -> Self {
         let owes = self.full_at.max(now) + quota.token_ns().saturating_mul(u64::from(n));
@@ -92,7 +91,7 @@ impl Bucket {
         Self { full_at: owes.min(deepest.full_at) }.max(self)
     }
 
-    /// The bucket with `cost` tokens given back; at most full.
+    /// The bucket after `cost` tokens are given back; at most full.
     #[must_use]
     pub fn give_back(self, quota: &Quota, cost: u32) -> Self {
         let ns = quota.token_ns().saturating_mul(u64::from(cost));
@@ -115,36 +114,36 @@ impl Bucket {
     }
 
     /// Takes `cost` tokens of a fair share at `now`. The share is a bucket of burst / `pops`, but at least `cost`
-    /// tokens, that refills at rate / `pops`. It is this same bucket, charged for `pops` times as many tokens.
+    /// tokens, that refills at rate / `pops`. It is this bucket, charged `pops` times the tokens.
     pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> Admission<Self> {
         let worth = u64::from(pops.max(1)).saturating_mul(u64::from(cost));
         let cost = quota.token_ns().saturating_mul(worth);
         self.take_portion(&Portion { cost, most: quota.fill_ns().max(cost), ..Portion::of(quota, 1) }, now)
     }
 
-    /// Takes `cost` tokens at `now` from a bucket that refills at rate / `divisor`. It is this same bucket: it
-    /// must have `cost` tokens, and is charged for `divisor` times as many.
+    /// Takes `cost` tokens at `now` from a bucket that refills at rate / `divisor`. It is this bucket, which must have
+    /// `cost` tokens and is charged `divisor` times as many.
     pub fn take_slowly(self, quota: &Quota, cost: u32, divisor: u32, now: Time) -> Admission<Self> {
         let more = u64::from(divisor.saturating_sub(1)).saturating_mul(u64::from(cost));
         let after = |after: Self| Self { full_at: after.full_at + quota.token_ns().saturating_mul(more) };
         self.take(quota, cost, now).map(after)
     }
 
-    /// Whole tokens in it at `now`.
+    /// Whole tokens at `now`.
     pub fn tokens(self, quota: &Quota, now: Time) -> u32 {
         let level_ns = quota.fill_ns().saturating_sub(self.fill_ns(now));
         u32::try_from(level_ns / quota.token_ns()).unwrap_or(u32::MAX)
     }
 
-    /// Tokens missing from it at `now`, rounded up.
+    /// Missing tokens at `now`, rounded up.
     pub fn missing(self, quota: &Quota, now: Time) -> u64 {
         self.fill_ns(now).div_ceil(quota.token_ns())
     }
 }
 
-/// Deepest debt of a bucket, in nanoseconds of refill: that of a burst at [`DEBT_BURSTS`] POPs at once, but
-/// at least a minute and at most a day. It limits the cost to a client of a nonsensical message or a broken
-/// clock. The budget keeps the whole debt, and grants accordingly.
+/// Maximum debt of a bucket, in nanoseconds of refill: that of a burst at [`DEBT_BURSTS`] POPs at once, but at least a
+/// minute and at most a day. It limits what a nonsensical message or a broken clock costs a client. The budget keeps
+/// the whole debt, and grants accordingly.
 fn debt_ns_max(quota: &Quota) -> u64 {
     quota.fill_ns().saturating_mul(DEBT_BURSTS).clamp(60 * SECOND_NS, 86_400 * SECOND_NS)
 }
@@ -161,14 +160,14 @@ const DEBT_BURSTS: u64 = 512;
 pub struct BucketStatus {
     /// Whole tokens left.
     pub remaining: u32,
-    /// Nanoseconds until there is one more token than now; zero when the bucket is full.
+    /// Nanoseconds until there is one token more than now; zero when the bucket is full.
     pub more_ns: u64,
-    /// Nanoseconds until the bucket is full; after a refusal, the same as `more_ns`.
+    /// Nanoseconds until the bucket is full; after a refusal, equal to `more_ns`.
     pub full_ns: u64,
 }
 
 impl BucketStatus {
-    /// The status at `now` of a client who was let through. In debt, the first token comes once the debt is paid.
+    /// The status at `now` of an admitted client. In debt, the first token comes once the debt is paid.
     pub(crate) fn allowed(bucket: Bucket, quota: &Quota, now: Time) -> Self {
         let full_ns = bucket.fill_ns(now);
         let debt_ns = full_ns.saturating_sub(quota.fill_ns());
@@ -179,12 +178,12 @@ impl BucketStatus {
         Self { remaining: bucket.tokens(quota, now), more_ns, full_ns }
     }
 
-    /// The status after a refused request: the client has nothing before `wait_ns` have passed.
+    /// The status after a refused request: the client gets nothing for `wait_ns`.
     pub(crate) fn refused(wait_ns: u64) -> Self {
         Self { remaining: 0, more_ns: wait_ns, full_ns: wait_ns }
     }
 
-    /// Nanoseconds until the next request may pass if nothing is left, else until the quota is whole again.
+    /// Nanoseconds until the next request may pass if nothing is left, else until the bucket is full.
     pub fn reset_ns(&self) -> u64 {
         if self.remaining == 0 { self.more_ns } else { self.full_ns }
     }
