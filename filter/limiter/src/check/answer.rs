@@ -1,5 +1,5 @@
-//! The decision of evaluated hits, with penalties and bans; refusals that are remembered; and the quota status for the
-//! client: that of the strictest rule among those that publish theirs.
+//! The decision for evaluated hits, with penalties and bans; cached refusals; and the quota status for the client,
+//! which is that of the strictest rule among those that publish theirs.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,11 +20,11 @@ use weir_rules::algorithm::Algorithm;
 use weir_rules::key::KeyValue;
 use weir_rules::limit::Penalty;
 
-/// Wait for clients that are refused because the POP is offline, in nanoseconds.
+/// Wait for clients refused because the POP is offline, in nanoseconds.
 const DENIED_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
-    /// Lets the request of `hits` through. `written` are the slots that were committed for it.
+    /// Allows the request of `hits`. `written` are the slots that were committed for it.
     pub(crate) fn allow(&mut self, hits: &[Hit], written: &[LoadedSlot], now: Time) -> PendingDecision {
         let mut strictest: Option<(RuleIndex, BucketStatus)> = None;
         let mut hold_ns = 0;
@@ -42,7 +42,7 @@ impl Limiter {
         PendingDecision::Allow { strictest, hold_ns }
     }
 
-    /// Refuses the request for the rule with the longest wait, and puts keys without tokens into the local cache.
+    /// Refuses the request by the rule with the longest wait, and caches refusals of keys without tokens.
     pub(crate) fn refuse(&mut self, hits: &[Hit], slots: &mut dyn Slots, now: Time) -> PendingDecision {
         let mut longest: Option<(LimitReason, RuleIndex, u64)> = None;
         let mut consider = |reason, rule, wait_ns| {
@@ -91,7 +91,7 @@ impl Limiter {
     }
 
     /// True if the local cache may repeat this rule's refusal until the wait is over: no request in flight and no
-    /// reserved token can come back, and no penalty counts refusals.
+    /// reserved token can return, and no penalty counts refusals.
     fn may_remember(&self, rule: RuleIndex) -> bool {
         let rule = self.rules.get(rule);
         rule.is_some_and(|rule| {
@@ -101,16 +101,16 @@ impl Limiter {
         })
     }
 
-    /// A refusal by `rule`, which is counted.
+    /// Counts and returns a refusal by `rule`.
     pub(crate) fn refused(&mut self, reason: LimitReason, rule: RuleIndex, wait_ns: u64) -> PendingDecision {
         let is_denied = reason == LimitReason::Deny;
         self.counters.count(rule, |counts| if is_denied { &mut counts.denied } else { &mut counts.limited });
         PendingDecision::Refuse(reason, rule, BucketStatus::refused(wait_ns))
     }
 
-    /// Makes a refused key watched: a refusal means that it is past its fair share.
+    /// Makes a refused key watched: the refusal means that it has used up its fair share.
     pub(crate) fn watch_refused(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
-        // Only token buckets and quotas are shared by the fleet.
+        // The fleet shares only token buckets and quotas.
         let is_reported = self.sync.is_some() && self.rules.get(hit.rule).is_some_and(Rule::is_shared);
         let Some(limits) = self.local_limits(hit.rule).filter(|_| is_reported) else { return };
         let mut loaded = self.load(slots, hit.slot);
@@ -121,11 +121,10 @@ impl Limiter {
         }
         let watched = match placement.entry {
             Entry::Cold(cold) if has_place => Entry::Watched(Watched::begin(&cold, &limits, 0, now)),
-            // It goes on under the grant that it had before its rule changed.
+            // The key continues under the grant that it had before its rule changed.
             Entry::Watched(_) if was_cold => placement.entry,
             _ => return,
         };
-        // On a conflict, the next refusal tries again.
         let is_written = loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok();
         self.rooms.push(loaded.slot);
         if is_written {
@@ -139,16 +138,16 @@ impl Limiter {
 
 /// Number of refusals that the local cache has room for.
 const REFUSALS: usize = 4_096;
-/// Longest validity of a refusal, in nanoseconds: no reset by another worker is missed for longer.
+/// Maximum validity of a cached refusal, in nanoseconds. For so long another worker's reset may go unnoticed.
 const TRUSTED_NS_MAX: u64 = SECOND_NS / 2;
 
 /// A refusal of a key, for requests of this cost or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denial {
-    /// Cost of the refused request. A cheaper one may fit sooner.
+    /// Cost of the refused request. A cheaper request may fit sooner.
     pub(crate) cost: u32,
     pub(crate) is_ban: bool,
-    /// Time at which that many tokens are there.
+    /// Time at which `cost` tokens are available.
     pub(crate) until: Time,
 }
 
@@ -165,14 +164,14 @@ struct Remembered {
     denial: Denial,
 }
 
-/// Refusals of keys that cannot have a token yet, so that a flood from one key costs a table look-up only when a token
+/// Refusals of keys that cannot have a token yet, so that a flood from one key needs a table look-up only when a token
 /// may have come. A fixed array of pairs: a third key with the same place replaces the refusal that expires first,
 /// which only costs look-ups.
 pub(crate) struct LocalCache {
     entries: Vec<Remembered>,
     /// The latest `trusted_until` of all refusals.
     trusted_until: Time,
-    /// Keys whose refusals were dropped, if that is recorded; at most [`REFUSALS`].
+    /// Keys whose refusals were dropped, if these are recorded; at most [`REFUSALS`].
     forgotten: Option<Vec<Tag>>,
 }
 
@@ -183,12 +182,12 @@ impl LocalCache {
         Self { entries: alloc::vec![empty; REFUSALS], trusted_until: Time::ZERO, forgotten: None }
     }
 
-    /// True if any refusal may be in force at `now`.
+    /// True if any refusal may be valid at `now`.
     pub(crate) fn is_worth_asking(&self, now: Time) -> bool {
         now < self.trusted_until
     }
 
-    /// The refusal in force at `now` for a request of `tag` that costs `cost`.
+    /// The refusal valid at `now` for a request of `tag` that costs `cost`.
     pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
         let same = self.pair(tag).iter().filter(|entry| entry.tag == tag.bits() && now < entry.trusted_until);
         same.map(|entry| entry.denial).find(|denial| cost >= denial.cost)
@@ -203,12 +202,12 @@ impl LocalCache {
         }
     }
 
-    /// Starts to record the keys whose refusals are dropped.
+    /// Starts recording the keys whose refusals are dropped.
     pub(crate) fn record_forgotten(&mut self) {
         self.forgotten = Some(Vec::new());
     }
 
-    /// Takes the recorded keys. If there were more than [`REFUSALS`], refusals of the rest expire within half a second.
+    /// Takes the recorded keys. Beyond [`REFUSALS`], keys are missing; their refusals expire within half a second.
     pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
         self.forgotten.as_mut().map(core::mem::take).unwrap_or_default()
     }
@@ -237,7 +236,7 @@ impl LocalCache {
     }
 }
 
-/// Index of the pair for `tag`. Tags are hashes, so their low bits will do.
+/// Index of the pair for `tag`. Tags are hashes, so the low bits suffice.
 fn place(tag: Tag) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are as good as any")]
     let low = tag.bits() as usize;
@@ -247,7 +246,7 @@ fn place(tag: Tag) -> usize {
 // Penalties: counting a key's limited requests, and banning it for a time.
 //
 // Both are cells beside the key's own entry, in the same slot: all workers share the count, and no eviction ends a ban.
-// A key that is banned here is named in reports until one of them is answered; weir-sync sends the ban to all POPs.
+// Reports name a key that is banned here until one of them is answered; weir-sync sends the ban to all POPs.
 
 /// Number of the cell, beside a key's own, that counts limited requests. Lower numbers are a log's cells.
 const STRIKES: u8 = 8;
@@ -263,7 +262,7 @@ impl Limiter {
                 return None;
             };
             let is_over = fixed_window::status(&penalty.strikes, after, now).remaining == 0;
-            // After the ban the count starts again at zero.
+            // After the ban the count restarts at zero.
             let after = if is_over { Cell::NEW } else { after };
             slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
             if is_over {
@@ -291,7 +290,7 @@ impl CompiledRules {
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
 
-    /// The quota status for an allowed request, or `None` if none of these rules publishes its status.
+    /// The quota status for an allowed request; `None` if none of these rules publishes its status.
     pub(crate) fn status_of_allowed(
         &self,
         counted: impl Iterator<Item = (CountedKey, BucketStatus)> + Clone,
@@ -344,8 +343,8 @@ pub(crate) fn allowed(hits: &[Hit]) -> impl Iterator<Item = (CountedKey, BucketS
 }
 
 impl CompiledRules {
-    /// Jitter for a refusal of the key `tag` by `rule`: 0 to the rule's `retry_after_jitter_s`, in seconds. Each
-    /// refusal gets another, so that clients who share a key are spread, too: multiples of [`FIBONACCI`] are far apart.
+    /// Jitter for a refusal of the key `tag` by `rule`: 0 to the rule's `retry_after_jitter_s`, in seconds. It differs
+    /// between refusals, so that clients with the same key are spread, too: multiples of [`FIBONACCI`] are far apart.
     #[inline]
     pub(crate) fn jitter_s(&mut self, rule: RuleIndex, tag: impl FnOnce() -> u64) -> u32 {
         let most_s = self.terms_of(rule).map_or(0, |terms| terms.retry_after_jitter_s);
@@ -353,7 +352,7 @@ impl CompiledRules {
             return 0;
         }
         self.dealt = self.dealt.wrapping_add(FIBONACCI);
-        // The tag makes keys and workers differ: all workers start at the same number.
+        // The tag makes keys and workers differ, since all workers start at the same number.
         part_of(tag().wrapping_add(self.dealt), most_s)
     }
 }
@@ -372,7 +371,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However few clients there are.
+        /// Even if there are few clients.
         #[test]
         fn the_clients_of_a_key_are_dealt_out_evenly(tag: u64, begin: u64, most_s in 1..60_u32, each in 1..20_u32) {
             let mut counts = vec![0_u32; most_s as usize + 1];

@@ -1,4 +1,4 @@
-//! Hits of rules that count by another algorithm than the token bucket. Their state is in cells, in the same slots.
+//! Hits of rules with other algorithms than the token bucket. Their state is in cells, in the same slots.
 
 use crate::algorithms::{self, Admission, CELLS_MAX, Cell, NEVER_NS};
 use crate::check::decision::{Hit, HitDecision, HitResult};
@@ -11,14 +11,14 @@ use weir_rules::algorithm::Algorithm;
 const ROOM_WAIT_NS: u64 = SECOND_NS;
 
 pub(crate) struct Cells {
-    /// Tag of the first cell; the others are beside it (`Tag::beside`).
+    /// Tag of the first cell. `Tag::beside` derives those of the others.
     pub(crate) tag: Tag,
     list: [Cell; CELLS_MAX],
     len: usize,
 }
 
 impl Cells {
-    /// The cells of the key `tag`, or the rule's overflow cell if the slot has no room for them. While that is not
+    /// The cells of the key `tag`, or the rule's overflow cell if the slot has no room for them. While that cell is not
     /// empty, keys without cells keep using it, so a client that drained it gets no fresh cell once there is room.
     pub(super) fn find_or_new(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
@@ -33,7 +33,7 @@ impl Cells {
         (0u8..).take(algorithm.cells()).any(|i| slot.get(tag.beside(i)).is_some())
     }
 
-    /// The `len` cells at `tag`; new ones for those that the slot does not have.
+    /// The `len` cells at `tag`; new cells where the slot has none.
     pub(crate) fn at(slot: &Slot, tag: Tag, len: usize) -> Self {
         let mut list = [Cell::NEW; CELLS_MAX];
         for (i, cell) in (0u8..).zip(list.iter_mut().take(len)) {
@@ -64,8 +64,8 @@ impl Cells {
         self.list.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Stores the cells that are not empty or that the slot has already. Returns the number of spent entries that were
-    /// dropped for them, or `None` if there is no room for all; the slot may then hold some of them.
+    /// Stores the cells that are not empty or already in the slot. Returns the number of spent entries that were
+    /// dropped for them; `None` if there is no room for all, and then the slot may contain some of them.
     pub(crate) fn store(&self, slot: &mut Slot, now: Time) -> Option<u32> {
         let mut dropped = 0;
         for (i, cell) in (0u8..).zip(self.all()) {
@@ -87,12 +87,12 @@ pub(crate) fn evaluate_cells(
 ) -> HitResult {
     let own = Cells::find_or_new(slot, hit.tag, terms.overflow, algorithm, now);
     let tag = own.tag;
-    // Of several cells, some may be stored before the room ends, so a copy is needed.
+    // Of several cells, some may be stored before the room runs out, so a copy is needed.
     let before = (own.len > 1).then(|| slot.clone());
     if let Some(result) = take_cells(own, hit, algorithm, slot, now) {
         return result;
     }
-    // A log has no room to grow. A key that has cells of its own does not move to the overflow cell.
+    // A log has no room to grow. A key with cells of its own does not move to the overflow cell.
     if let Some(before) = before {
         *slot = before;
     }
@@ -105,7 +105,7 @@ pub(crate) fn evaluate_cells(
     result.unwrap_or(HitResult::refused(no_room, terms.overflow))
 }
 
-/// Takes the hit's cost from `cells`. Returns `None` if the slot has no room for the result.
+/// Takes the hit's cost from `cells`; `None` if the slot has no room for the result.
 pub(crate) fn take_cells(
     mut cells: Cells,
     hit: &Hit,
@@ -124,7 +124,7 @@ pub(crate) fn take_cells(
             Some(HitResult { evicted, taken: Some(taken), ..result(HitDecision::Fits(status)) })
         }
         Admission::Short { wait_ns } => {
-            // The same wait as for a bucket: until all of it is there.
+            // The same wait as for a bucket: until all tokens are available.
             let wait_ns = if wait_ns == NEVER_NS { status.full_ns } else { wait_ns };
             Some(result(HitDecision::Short { wait_ns }))
         }

@@ -1,5 +1,5 @@
-//! The steps of a decision: look up, evaluate, commit. And the writes: entries are stored, tokens given back, and
-//! watched entries changed outside of a decision.
+//! The steps of a decision: look up, evaluate, commit. Also the writes: storing entries, giving tokens back, and
+//! changing watched entries outside of a decision.
 
 use alloc::boxed::Box;
 
@@ -32,7 +32,7 @@ impl Limiter {
         }
     }
 
-    /// [`Limiter::decide`] without the quick path, for a request that has acquired tokens as `acquired` states.
+    /// [`Limiter::decide`] without the quick path, for a request whose acquiring is in state `acquired`.
     pub(crate) fn decide_at(
         &mut self,
         acquired: AcquireState,
@@ -42,12 +42,12 @@ impl Limiter {
     ) -> Decision {
         self.current.connectivity.acquired = acquired;
         self.current.would_refuse.clear();
-        // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
+        // The scratch is taken out so that the rest of the limiter can be borrowed.
         let mut scratch = self.scratch.take().unwrap_or_default();
         let pending = match self.find_matches(request, &mut scratch, slots.count(), now) {
             MatchResult::Blocked => PendingDecision::Block,
             MatchResult::Lacking(rule) => {
-                // The wait is the time of one token.
+                // The client waits for the time of one token.
                 let wait_ns = self.rules.get(rule).map_or(0, |rule| rule.quota.token_ns());
                 self.refused(LimitReason::Limit, rule, wait_ns)
             }
@@ -88,7 +88,7 @@ impl Limiter {
                 let counted = hits.iter().map(|hit| (hit.rule, hit.key));
                 Decision::Refuse { reason, status: self.rules.status(rule, bucket, counted), jitter_s }
             }
-            // A request that has waited must not wait again: its decisions are final then, and this makes sure of it.
+            // A request that has waited must not wait again. Its decisions are final by then; this ensures it.
             PendingDecision::Wait if self.current.connectivity.may_acquire() => {
                 self.scratch = Some(scratch);
                 return self.wait(request, slots, now);
@@ -108,7 +108,7 @@ impl Limiter {
         self.current.connectivity = ConnectivityReading { is_lost, is_lost_for_strict, acquired };
     }
 
-    /// The refusal with the longest wait among those that the local cache has for these hits.
+    /// The refusal with the longest wait that the local cache contains for these hits.
     fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<PendingDecision> {
         let denials = hits.iter().filter_map(|hit| Some((hit, self.local_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
@@ -188,7 +188,7 @@ impl Limiter {
 }
 
 /// Maximum number of retries of a write that conflicts with another worker's. Each retry means that another request was
-/// decided, and slots that threads share favour a writer that keeps losing. So only extreme contention comes near this.
+/// decided, and shared slots favour a writer that keeps losing. So only extreme contention comes near this.
 const WRITES_MAX: u32 = 32;
 
 impl Limiter {
@@ -200,7 +200,7 @@ impl Limiter {
         loaded
     }
 
-    /// Writes an evaluated slot. On a conflict, reads and evaluates it again; false if a hit no longer fits then.
+    /// Writes an evaluated slot. After a conflict, reads and evaluates it again; false if a hit no longer fits.
     pub(crate) fn commit(
         &mut self,
         loaded: &mut LoadedSlot,
@@ -232,7 +232,7 @@ impl Limiter {
         true
     }
 
-    /// Changes slot `index` by compare-and-swap. Writes nothing if `change` returns none.
+    /// Changes slot `index` by compare-and-swap. Writes nothing if `change` returns `None`.
     pub(crate) fn change_slot<T>(
         &mut self,
         index: u32,
@@ -242,7 +242,7 @@ impl Limiter {
         table::change_slot(&mut self.rooms, &mut self.counters, (index, slots), change)
     }
 
-    /// Changes the watched entry at `place`. If there is none and `limits` is given, the key becomes watched first.
+    /// Changes the watched entry at `place`. If there is none and `limits` are passed, the key first becomes watched.
     pub(crate) fn update_watched(
         &mut self,
         place: EntryPlace,
@@ -254,8 +254,8 @@ impl Limiter {
         self.update_counted(place, None, limits, slots, now, &|watched, _| change(watched))
     }
 
-    /// [`Limiter::update_watched`] with a `change` that also gets the number of requests in flight, or 0 if the fleet
-    /// does not count them.
+    /// [`Limiter::update_watched`], where `change` also gets the number of requests in flight, or 0 if the fleet does
+    /// not count them.
     pub(crate) fn update_counted(
         &mut self,
         place: EntryPlace,
@@ -270,7 +270,7 @@ impl Limiter {
             let mut watched = match slot.get(place.tag) {
                 Some(Entry::Watched(watched)) => watched,
                 Some(Entry::Cold(cold)) => begin(&cold)?,
-                // The key starts with its debt. Its use of the fair share before it lost its place is not reported.
+                // The key starts with its debt. Its use of the fair share before its eviction is not reported.
                 None => Watched { bucket: slot.find_or_new(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? },
             };
             let in_flight = flight.map_or(0, |flight| in_flight(slot, place.tag, &flight, now));
@@ -281,7 +281,7 @@ impl Limiter {
     }
 }
 
-/// Marks a slot as not written, so that its hits have nothing to give back or to release.
+/// Marks a slot as not written, so that its hits give nothing back and release nothing.
 fn forget_taken(hits: &mut [Hit], loaded: &mut LoadedSlot) {
     loaded.give_up();
     for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
@@ -298,7 +298,6 @@ impl Limiter {
         self.scratch = Some(scratch);
     }
 
-    /// Gives back the tokens that `hits` took in the `written` slots.
     pub(crate) fn give_back(&mut self, written: &[LoadedSlot], hits: &[Hit], slots: &mut dyn Slots, now: Time) {
         for index in written.iter().filter(|loaded| loaded.is_known()).map(|loaded| loaded.index) {
             for _ in 0..WRITES_MAX {
@@ -321,7 +320,7 @@ impl Limiter {
         if self.current.taken_for(hit.tag).is_some() {
             return;
         }
-        // If the response states the cost, nothing was taken except a reservation.
+        // If the response states the cost, only a reservation was taken.
         let Some(rule) = self.rules.get(hit.rule).filter(|rule| rule.after.is_none() || rule.reserves) else {
             return;
         };
@@ -337,12 +336,14 @@ impl Limiter {
             return;
         };
         let divisor = rate_divisor_of(&entry, hit.cost, now);
-        // Under a token bucket, only a reservation has a receipt; under a strict rule, it is a request in flight.
+        // Under a token bucket, only a reservation has a receipt; under a strict rule, the receipt is a request
+        // in flight's.
         if let Some(taken) = hit.result.taken.filter(|_| !is_strict) {
             let cell = hold(slot, hit.tag, &quota, now);
             end(cell, slot, hit.tag, (taken.receipt, hit.cost, divisor), now);
         }
-        // Tokens that a bounded rule's budget was charged for stay charged. A strict rule's was debited beforehand.
+        // Tokens that a bounded rule's budget was charged for stay charged. A strict rule's budget was
+        // debited beforehand.
         let least = |watched: &Watched| if is_strict { 0 } else { watched.charged };
         give_back_tokens(&mut entry, &quota, hit.cost, divisor, least);
         // Always fits: the entry exists already.

@@ -1,5 +1,5 @@
-//! The decision for a request, with the quota status for its client; and the request that is being checked: its mode,
-//! its hits, and the tokens acquired for it.
+//! The decision for a request, with the quota status for its client; and the state of the request being checked: its
+//! mode, its hits, and the tokens acquired for it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,16 +18,16 @@ use weir_rules::key::KeyValue;
 use weir_rules::matching::Bits;
 use weir_rules::request::Values;
 
-/// The kind of a decision. All but the first and the last answer the client in place of the upstream.
+/// Kind of a decision. In all but the first and the last, the client is answered in place of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionKind {
     Allow,
     Limit,
-    /// The POP is offline, and a rule fails closed.
+    /// A rule fails closed while the POP is offline.
     Deny,
     /// The request is on the rule set's `deny` list.
     Block,
-    /// Acquire a strict rule's tokens first, then decide again.
+    /// A strict rule's tokens must be acquired before the request is decided again.
     Wait,
 }
 
@@ -37,16 +37,16 @@ pub enum Decision {
     Allow {
         /// The strictest of the rules that counted the request, if any, and its quota status.
         strictest: Option<(RuleIndex, BucketStatus)>,
-        /// The quota status for the client, or `None` if no rule asks for it.
+        /// The quota status for the client; `None` if no rule asks for one.
         status: Option<Box<QuotaStatus>>,
         /// Rules in shadow that would have refused the request.
         shadow: Box<[RuleIndex]>,
         /// Nanoseconds to hold the request until its turn in a leaky bucket.
         hold_ns: u64,
-        /// Actions for the end of the request; each is to be done once.
+        /// Actions for the end of the request, each to be done once.
         afterwards: Vec<EndAction>,
     },
-    /// Answer in place of the upstream: a rule refuses the request.
+    /// A rule refuses the request: answer in place of the upstream.
     Refuse {
         reason: LimitReason,
         /// The refusing rule and the quota status for the client.
@@ -54,12 +54,12 @@ pub enum Decision {
         /// Seconds to add to `Retry-After`, so that refused clients do not all return at once.
         jitter_s: u32,
     },
-    /// Answer in place of the upstream: the request is on the `deny` list.
+    /// The request is on the `deny` list: answer in place of the upstream.
     Block,
     /// A strict rule's tokens must be acquired first. Send this report to weir-sync, pass its reply to
     /// [`crate::limiter::Limiter::acquired`] (or a failure to `acquire_failed`), and decide again.
     Wait(Box<Report>),
-    /// A strict rule's tokens must be consumed first. Pass the budget's answer to the engine, which decides again.
+    /// A strict rule's tokens must be consumed first. Pass the budget's reply to the engine, which decides again.
     Take(Box<Consume>),
 }
 
@@ -69,7 +69,7 @@ pub struct QuotaStatus {
     pub rule: RuleIndex,
     /// The status of the client's bucket under that rule.
     pub bucket: BucketStatus,
-    /// Contents besides that rule's own policy; none in most cases.
+    /// Contents beyond that rule's own policy; mostly `None`.
     pub beside: Option<Box<Beside>>,
 }
 
@@ -83,7 +83,6 @@ impl QuotaStatus {
     }
 }
 
-/// The rare parts of a quota status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beside {
     /// The part of the request's key that may be published; empty if there is none.
@@ -96,7 +95,7 @@ pub struct Beside {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub rule: RuleIndex,
-    /// The part of its key that may be published: the part that a rule with `log_key` logs; may be empty.
+    /// The part of its key that may be published, which is the part that a rule with `log_key` logs; may be empty.
     pub partition: Vec<u8>,
 }
 
@@ -142,7 +141,7 @@ impl PendingDecision {
     pub(crate) const UNCOUNTED: Self = Self::Allow { strictest: None, hold_ns: 0 };
 }
 
-/// An action to be done once, when a request that was let through ends. It works even if the rules were replaced since.
+/// An action to be done once, when an admitted request ends. It works even if the rules were replaced since.
 #[derive(Debug)]
 pub struct EndAction {
     pub(crate) what: EndActionKind,
@@ -157,9 +156,9 @@ pub struct EndAction {
 pub(crate) enum EndActionKind {
     /// Release `cost` places, by [`crate::limiter::Limiter::release`].
     Release { receipt: Receipt, cost: u32 },
-    /// Charge what the request cost, by [`crate::limiter::Limiter::charge`].
+    /// Charge the request's cost, by [`crate::limiter::Limiter::charge`].
     Charge {
-        /// The source of the cost in the response, or `None` if the host states the cost.
+        /// Source of the cost in the response; `None` if the host states the cost.
         after: Option<Arc<After>>,
         reserved: ReservedTokens,
     },
@@ -171,9 +170,9 @@ pub(crate) struct ReservedTokens {
     pub(crate) tokens: u32,
     /// Rate divisor at the time: the bucket was charged this many times `tokens`.
     pub(crate) divisor: u32,
-    /// Receipt to give them back with; without one they stay taken.
+    /// Receipt to give the tokens back with; without one they stay taken.
     pub(crate) receipt: Option<Receipt>,
-    /// Epoch under which a strict rule's request acquired them for itself alone.
+    /// Epoch under which a strict rule's request acquired the tokens for itself alone.
     pub(crate) epoch: Option<u32>,
 }
 
@@ -181,25 +180,25 @@ impl ReservedTokens {
     pub(crate) const NOTHING: Self = Self { tokens: 0, divisor: 1, receipt: None, epoch: None };
 }
 
-/// The request that is being checked, or the last one.
+/// The request being checked, or the last one.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub(crate) struct CurrentRequest {
     pub(crate) connectivity: ConnectivityReading,
     /// Tokens that the last call acquired for its own request.
     pub(crate) acquired: Vec<AcquiredTokens>,
-    /// Keys for which the last call got no answer from the store. The request treats them as offline.
+    /// Keys for which the store did not answer the last call. The request treats them as offline.
     pub(crate) in_vain: Vec<Tag>,
-    /// Tag of the key whose tokens the request consumes, and the budget's answer; `None` if it consumes none.
+    /// Tag of the key whose tokens the request consumes, and the budget's reply; `None` if it consumes none.
     pub(crate) consumed: Option<(Tag, ConsumeReply)>,
     /// True if the request can be held until its turn.
     pub(crate) may_hold: bool,
-    /// True for a peek: its refusal counts for nothing, and rules in shadow are not evaluated.
+    /// True for a peek: its refusal is not counted, and rules in shadow are not evaluated.
     pub(crate) only_asks: bool,
-    /// True while past requests are booked: their refusals count for nothing.
+    /// True while past requests are booked: their refusals are not counted.
     pub(crate) is_booking: bool,
-    /// True if it reserves what it takes, because the host states its cost later.
+    /// True if the request reserves the tokens it takes, because the host states its cost later.
     pub(crate) is_reserving: bool,
-    /// True if any request may do so. A refused key may then have tokens again at any time.
+    /// True if any request may reserve tokens. A refused key may then have tokens again at any time.
     pub(crate) may_reserve: bool,
     pub(crate) afterwards: Vec<EndAction>,
     pub(crate) would_refuse: Vec<RuleIndex>,
@@ -220,7 +219,7 @@ impl CurrentRequest {
         would_refuse: Vec::new(),
     };
 
-    /// The epoch that it acquired for itself under the key `tag`.
+    /// The epoch that the request acquired for itself under the key `tag`.
     pub(crate) fn acquired_for(&self, tag: Tag) -> Option<u32> {
         let own = self.acquired.iter().find(|tokens| tokens.tag == tag && tokens.tokens > 0);
         own.map(|acquired| acquired.reported.epoch)
@@ -235,7 +234,7 @@ impl CurrentRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireState {
     NotYet,
-    /// The lease had ended when the reply arrived: the request acquires again.
+    /// The lease had ended when the reply arrived; the request acquires again.
     Over,
     Answered,
     /// weir-sync did not reply, or has no store.
@@ -245,9 +244,9 @@ pub(crate) enum AcquireState {
 /// The POP's connectivity, read once in each decision that reads the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectivityReading {
-    /// Bounded rules apply their `on_sync_loss`.
+    /// True if bounded rules apply their `on_sync_loss`.
     pub(crate) is_lost: bool,
-    /// Strict rules apply their `on_sync_loss`.
+    /// True if strict rules apply their `on_sync_loss`.
     pub(crate) is_lost_for_strict: bool,
     pub(crate) acquired: AcquireState,
 }
@@ -258,7 +257,7 @@ impl ConnectivityReading {
     }
 }
 
-/// Buffers that are reused for every request.
+/// Buffers reused for every request.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) values: Values,
@@ -309,7 +308,7 @@ impl Hit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HitDecision {
-    /// The tokens are there; carries the quota status without them.
+    /// Enough tokens; contains the quota status without them.
     Fits(BucketStatus),
     Short {
         wait_ns: u64,
@@ -318,11 +317,11 @@ pub(crate) enum HitDecision {
     Thinned {
         wait_ns: u64,
     },
-    /// The key is banned, by the rule's penalty or by an operator.
+    /// The key is banned by the rule's penalty or an operator.
     Banned {
         wait_ns: u64,
     },
-    /// The rule is strict, and the POP holds too few tokens that the budget was debited for.
+    /// The rule is strict, and the POP holds too few debited tokens.
     Unpaid,
     /// The rule fails closed, and the POP is offline.
     Denied,
@@ -333,11 +332,11 @@ pub(crate) struct HitResult {
     pub(crate) decision: HitDecision,
     /// Tag of the bucket or cells: the key's own, or that of an overflow cell.
     pub(crate) tag: Tag,
-    /// True if debts or requests of other keys count against this bucket or cell.
+    /// True if other keys' debts or requests count against this bucket or cell.
     pub(crate) is_shared: bool,
-    /// Number of spent entries that were dropped to make room.
+    /// Number of spent entries dropped to make room.
     pub(crate) evicted: u32,
-    /// Record of the tokens taken, if they are in cells or reserved.
+    /// Record of the tokens taken, if these are in cells or reserved.
     pub(crate) taken: Option<Admitted>,
 }
 

@@ -19,10 +19,10 @@ use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
 
-/// Wait added for a key that its admit ratio refuses, in nanoseconds: until its demand has left the measuring
-/// window (0.5 s) and the next grant has arrived (0.25 s).
+/// Wait added for a key that its admit ratio refuses, in nanoseconds: until its demand has left the measuring window
+/// (0.5 s) and the next grant has arrived (0.25 s).
 const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
-/// Longest wait for a key that finds no room to be watched, in nanoseconds; by then there may be room.
+/// Maximum wait for a key that finds no room to be watched, in nanoseconds; by then there may be room.
 const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
 
 /// The parts of a limiter that evaluate hits.
@@ -41,7 +41,8 @@ impl<'a> Evaluation<'a> {
         Self { rules, sync: sync.as_ref(), current, watch, counters, rooms }
     }
 
-    /// Takes the tokens of the hits in `loaded` from this copy of the slot; to be written only if all fit (true).
+    /// Takes the tokens of the hits in `loaded` from its copy of the slot. Returns true if all fit, so that it may
+    /// be written.
     pub(super) fn evaluate_slot(&mut self, loaded: &mut LoadedSlot, hits: &mut [Hit], now: Time) -> bool {
         let (mut fits, rules) = (true, self.rules);
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
@@ -49,10 +50,9 @@ impl<'a> Evaluation<'a> {
             // Most slots have no watched key and no ban.
             let is_plain = loaded.slot.is_plain();
             if !is_plain {
-                // For a key that is watched already. The call below is for one that just became watched.
+                // For a key that is already watched. The call below is for a key that just became watched.
                 self.count_if_watched(hit, &loaded.slot, now);
             }
-            // An operator may ban a key of any rule.
             let may_be_banned = terms.has_penalty || !is_plain && loaded.slot.has_bans();
             let until = if may_be_banned { loaded.slot.banned_until(hit.tag, now) } else { None };
             match until {
@@ -60,7 +60,7 @@ impl<'a> Evaluation<'a> {
                     let wait_ns = until.nanos_since(now);
                     hit.result = HitResult::refused(HitDecision::Banned { wait_ns }, hit.tag);
                 }
-                // The response states the cost: evaluate a copy, so that nothing is taken yet.
+                // The response states the cost, so a copy is evaluated and nothing is taken yet.
                 None if terms.is_charged_after => {
                     let mut copy = self.rooms.pop().unwrap_or_default();
                     copy.copy_from(&loaded.slot);
@@ -90,14 +90,14 @@ impl<'a> Evaluation<'a> {
             let (name, unconfirmed) = (self.rules.named(hit), Some(watched.unconfirmed()));
             let has_room = self.watch.touch(&name, hit.cost, unconfirmed, now);
             self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
-            // The drop of a key is counted already, be it this one or the one that it displaces.
+            // The drop of a key, this one or the one it displaces, was counted already.
             if !has_room && now < watched.until && self.watch.push_out_for(hit.tag) {
                 self.watch.touch(&name, hit.cost, unconfirmed, now);
             }
         }
     }
 
-    /// Evaluates a hit on a bucket with reserved tokens. Reserves what it takes, if its rule or its host asks for that.
+    /// Evaluates a hit on a bucket with reserved tokens. If the rule or the host demands it, reserves the tokens taken.
     fn evaluate_reserving(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
         let cell = hold(slot, hit.tag, &terms.quota, now);
         self.evaluate(hit, terms, slot, now);
@@ -200,7 +200,7 @@ impl<'a> Evaluation<'a> {
         }
         let after = match taken {
             Admission::Taken(after) => after,
-            // A request for more than the burst gets the time at which the bucket is full.
+            // For a request of more than the burst, the wait lasts until the bucket is full.
             Admission::Short { .. } if hit.cost > quota.burst() => {
                 return result(hit, HitDecision::Short { wait_ns: bucket.fill_ns(now) });
             }
@@ -241,7 +241,7 @@ impl<'a> Evaluation<'a> {
         let Entry::Watched(watched) = watched else { return Ok(0) };
         let cold = match placement.entry {
             Entry::Cold(cold) => cold,
-            // It was watched before its rule changed.
+            // The key was watched before its rule changed.
             Entry::Watched(Watched { bucket, .. }) => Cold { bucket, ..Cold::NEW },
         };
         let Some(LocalLimits { quota, divisor, .. }) = limits else { return Ok(0) };
@@ -254,11 +254,11 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The key's admit ratio, if that refuses this request.
+    /// The key's admit ratio, if it refuses this request.
     fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
         let Entry::Watched(watched) = entry else { return None };
         let ratio = watched.ratio_at(now);
-        // A request that is evaluated again after a conflict has used its credit already.
+        // A request that is evaluated again after a conflict has already used its credit.
         if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
             return None;
         }
@@ -266,7 +266,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// The entry after `cost` tokens are taken. A cold key beyond its fair share becomes watched, if there are `limits`.
+/// The entry after `cost` tokens are taken. A cold key beyond its fair share becomes watched if there are `limits`.
 #[inline]
 pub(crate) fn after_taking(entry: Entry, after: Bucket, limits: Option<&LocalLimits>, cost: u32, now: Time) -> Entry {
     match entry {
@@ -302,29 +302,29 @@ pub(super) fn watched_after_taking(mut watched: Watched, after: Bucket, cost: u3
     watched
 }
 
-/// Maximum number of tokens that the entry's bucket may hold at `now`. If that is not zero, it is at least the cost of
-/// the `dearest` request: otherwise divided bursts would never let that one through.
+/// Maximum number of tokens that the entry's bucket may hold at `now`. Unless zero, it is at least the cost of the
+/// `dearest` request, which divided bursts would otherwise never admit.
 pub(super) fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
     let held = entry.hold_at(now).filter(|_| !terms.is_strict);
     let burst = held.map_or(terms.local_burst, |(burst, _)| burst);
     if burst == 0 { 0 } else { burst.max(dearest) }
 }
 
-/// Rate divisor for a request of `cost` tokens. It is smaller for an expensive request, so that this waits as long as a
+/// Rate divisor for a request of `cost` tokens. It is smaller for an expensive request, which then waits as long as a
 /// request of one token, or as long as at the whole rate if that is longer.
 pub(crate) fn rate_divisor_of(entry: &Entry, cost: u32, now: Time) -> u32 {
     entry.hold_at(now).map_or(1, |(_, divisor)| (divisor / cost.max(1)).max(1))
 }
 
-/// Wait in nanoseconds for a key with this admit ratio that is not in debt. If its client stops, the budget
-/// admits everything again by then. A budget makes up a surplus or lack over one second, so a ratio near 0
-/// needs that whole second and one near 1 hardly any of it.
+/// Wait in nanoseconds for a key with this admit ratio that is not in debt. If its client stops, the budget admits
+/// everything again by then. A budget makes up a surplus or lack over one second, so a ratio near 0 needs all of that
+/// second and one near 1 hardly any of it.
 fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
     let missing = u64::from(AdmitRatio::ONE.bits() - ratio.bits());
     THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())
 }
 
-/// Keeps the reserved part of the bucket from refilling, before any other change of it; returns that part's cell.
+/// Keeps the reserved part of the bucket from refilling, before any other change; returns the cell of that part.
 pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell {
     let cell = Cells::at(slot, tag.beside(1), 1).first();
     let held = concurrency::reserved(cell, now);

@@ -2,9 +2,10 @@
 //!
 //! A request under plain rules changes its entries in place. Everything else is left to the general path, before
 //! anything is changed: a new key, a key that becomes watched, is refused by its admit ratio or is missing on this
-//! worker's watch list, a short bucket, a slot with a ban, a request that lacks a part of a key, a POP that is offline.
-//! Both paths have the same result, because they call the same functions on an entry. The exception is a change that
-//! another thread overtakes half-way: part of it may remain, and the general path then takes those tokens once more.
+//! worker's watch list, a bucket with too few tokens, a slot with a ban, a request that lacks a part of a key, a POP
+//! that is offline. Both paths have the same result, because they call the same functions on an entry. The exception is
+//! a change that another thread overtakes half-way: part of it may remain, and the general path then takes those tokens
+//! once more.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -26,8 +27,7 @@ use weir_protocol::time::Time;
 use weir_rules::request::Request;
 
 impl PlainRule {
-    /// The entry after a request, or `None` if the general path must decide. Outside a fleet there is no rate
-    /// `divisor`.
+    /// The entry after a request; `None` if the general path must decide. The `divisor` is `None` outside a fleet.
     #[inline]
     fn take(&self, cold: Cold, divisor: Option<u32>, now: Time) -> Option<Cold> {
         let bucket = cold.bucket.lacking(self.missing_ns, now);
@@ -49,8 +49,8 @@ impl PlainRule {
     }
 }
 
-/// Changes each entry for one request. Returns true if an entry is watched: the request must then be counted on the
-/// watch list, which has its key. Returns `None` if the general path must decide.
+/// Changes each entry for one request; `None` if the general path must decide. True if an entry is watched: the request
+/// must then be counted on the watch list, which contains its key.
 #[inline]
 fn take_all(
     (changes, rules): (&mut [EntryChange], &[PlainRule]),
@@ -79,7 +79,7 @@ pub(crate) enum FastPath {
     Refused(RuleIndex, Denial),
 }
 
-/// Decides a request on the quick path. Returns `None` if the general path must decide.
+/// Decides a request on the quick path; `None` if the general path must decide.
 #[inline]
 pub(crate) fn try_fast_path(
     limiter: &mut Limiter,
@@ -138,7 +138,7 @@ fn take_in_place(
     Some(FastPath::Passed)
 }
 
-/// Counts the request just allowed for those of its keys that are watched.
+/// Counts the request just allowed for its watched keys.
 #[inline(never)]
 fn count_watched_quickly(limiter: &mut Limiter, now: Time) {
     let Some(plain) = &limiter.rules.plain else { return };

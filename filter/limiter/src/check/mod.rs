@@ -4,9 +4,9 @@
 //! request -> matching rules -> keys -> [local cache] -> slots -> evaluate -> commit -> decision
 //! ```
 //!
-//! **All or nothing.** A request that several rules count consumes tokens from all of their buckets or from
-//! none. Entries in one slot change together, by one compare-and-swap. Several slots are committed one after
-//! the other; if a later one turns out short, the tokens taken in the earlier ones are given back.
+//! **All or nothing.** A request that several rules count takes tokens from all of their buckets or from none. Entries
+//! in one slot change together, by one compare-and-swap. Several slots are committed one after another; if a later one
+//! has too few tokens, those taken in the earlier ones are given back.
 
 mod answer;
 mod cells;

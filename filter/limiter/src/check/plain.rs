@@ -1,7 +1,7 @@
 //! Rule sets that qualify for the quick path, prepared for it.
 //!
-//! A rule set is *plain* if each of its rules counts every request in token buckets at a fixed cost, and if
-//! the rules use few distinct keys. The client's address has a fast path of its own.
+//! A rule set is *plain* if each of its rules counts every request in token buckets at a fixed cost, and the rules use
+//! few distinct keys. A key of the client's address has a fast path of its own.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,13 +24,13 @@ use weir_rules::{RuleSet, address};
 /// A plain rule set, with state of the last request.
 pub(crate) struct Plain {
     pub(super) rules: Vec<PlainRule>,
-    /// The first key that is the client's address: its number among the keys, and its prefixes.
+    /// The first key that is the client's address: its index among the keys, and its prefixes.
     address: Option<(usize, Prefixes)>,
     others: Vec<OtherKey>,
-    /// True if all rules have `on_sync_loss: local`, so that the quick path also serves while the POP is offline.
+    /// True if all rules have `on_sync_loss: local`. The quick path then also serves while the POP is offline.
     pub(super) is_local: bool,
     client: Client,
-    /// Attributes of the last request that the other keys needed.
+    /// Attributes of the last request, for the other keys.
     values: Values,
     pub(super) found: EntryPlaces,
 }
@@ -40,11 +40,11 @@ pub(crate) struct Plain {
 struct OtherKey {
     number: usize,
     id: KeyId,
-    /// One of the rules that count by it.
+    /// One of the rules that count by this key.
     rule: usize,
 }
 
-/// The last client's address as the host gave it.
+/// The last client's address as the host stated it.
 #[derive(Default)]
 struct Client {
     /// Buffer for the address, for hosts that do not have it in memory.
@@ -60,7 +60,7 @@ pub(super) struct EntryPlaces {
     pub(super) slots: Vec<u32>,
 }
 
-/// The inputs from which the other keys are built.
+/// The inputs that the other keys are built from.
 pub(super) struct Making<'a> {
     pub(super) rules: &'a RuleSet,
     pub(super) keys: &'a mut KeyCache,
@@ -70,9 +70,9 @@ pub(super) struct Making<'a> {
 
 pub(super) struct PlainRule {
     pub(super) salt: u64,
-    /// The tokens that each request costs.
+    /// The cost of each request.
     pub(super) portion: Portion,
-    /// Nanoseconds of refill that a bucket always lacks, because it holds no more than the local burst.
+    /// Nanoseconds of refill that a bucket always lacks, because it holds at most the local burst.
     pub(super) missing_ns: u64,
     pub(super) quota: Quota,
     pub(super) local_burst: u32,
@@ -80,7 +80,7 @@ pub(super) struct PlainRule {
 }
 
 impl Plain {
-    /// The plain form of these rules, or `None` if they are not plain.
+    /// The plain form of these rules; `None` if they are not plain.
     pub(crate) fn of(rules: &RuleSet, terms: &[RuleTerms]) -> Option<Box<Self>> {
         if !OWN_MEMORY || !rules.counts_all_alike() {
             return None;
@@ -119,7 +119,7 @@ impl Plain {
         }))
     }
 
-    /// Finds the places of the request's entries. Returns `None` if the request lacks a key.
+    /// Finds the places of the request's entries; `None` if the request lacks a key.
     #[inline]
     pub(super) fn find(&mut self, request: &mut dyn Request, slot_count: u32, making: Making<'_>) -> Option<()> {
         if let Some((number, prefixes)) = self.address {
@@ -147,7 +147,6 @@ impl Plain {
 }
 
 impl EntryPlaces {
-    /// Sets the hash of key `number`.
     #[inline]
     fn put(&mut self, rules: &[PlainRule], number: usize, hash: KeyHash, slot_count: u32) {
         if let Some(slot) = self.slots.get_mut(number) {
@@ -182,7 +181,7 @@ impl PlainRule {
 }
 
 impl Client {
-    /// The hash of the client's key, or `None` if the address cannot be read.
+    /// The hash of the client's key; `None` if the address is unreadable.
     #[inline]
     fn hash(&mut self, request: &mut dyn Request, prefixes: Prefixes, secret: &HashSecret) -> Option<KeyHash> {
         let Self { room, text: last, hash } = self;
@@ -200,7 +199,7 @@ impl Client {
 
 #[inline]
 fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &HashSecret) -> Option<KeyHash> {
-    // Dotted IPv4 goes first: its result fits a register. Reading the general result back from memory stalls.
+    // Dotted IPv4 first: its result fits a register. Reading the general result back from memory stalls.
     match address::dotted(text) {
         Some(address) => Some(hash_of(address.into(), prefixes, secret)),
         None => address::parse(text).map(|address| hash_of(address, prefixes, secret)),
@@ -212,7 +211,7 @@ fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &HashSecret) -> Option<
 fn hash_of(address: IpAddr, prefixes: Prefixes, secret: &HashSecret) -> KeyHash {
     let (cut, bits) = prefixes.cut(address);
     let size = 2 + usize::from(bits).div_ceil(8);
-    // Built as numbers: bytes that are written one by one are slow to read together.
+    // Built as numbers: reading bytes back together that were written one by one is slow.
     match cut {
         IpAddr::V4(v4) => {
             let octets = u128::from(v4.to_bits().swap_bytes());

@@ -1,4 +1,4 @@
-//! The rules in force, compiled: the rules that count a request, and what decisions, reports and grants ask of them.
+//! The rules in force, compiled: which rules count a request, and the terms that decisions, reports and grants need.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -29,35 +29,34 @@ pub(crate) struct CompiledRules {
     pub(crate) set: Arc<RuleSet>,
     pub(crate) terms: Vec<RuleTerms>,
     pub(crate) keys: KeyCache,
-    /// State of the quick path, or `None` if the rules are not plain, or while a quota has
-    /// [returned](Self::has_returned).
+    /// State of the quick path; `None` if the rules are not plain, or while a quota has [returned](Self::has_returned).
     pub(crate) plain: Option<Box<Plain>>,
     pub(crate) secret: HashSecret,
-    /// Secret that hides the parts of keys that leave the POP, the same at every POP. Set it before any decision.
+    /// Secret that hides the parts of keys that leave the POP, the same at every POP. To be set before any decision.
     pub(crate) fleet_secret: FleetSecret,
     pub(crate) sends_status: bool,
-    /// True if a quota status may have [more](crate::check::Beside) than its rule's policy.
+    /// True if a quota status may contain [more](crate::check::Beside) than its rule's policy.
     pub(crate) sends_more: bool,
-    /// Number of rule sets that were in force. A rule's index is valid in one of them only.
+    /// Number of rule sets in force so far. A rule's index is valid in one of them only.
     pub(crate) generation: u32,
-    /// Number from which the last jitter was computed.
+    /// Number that the last jitter was computed from.
     pub(crate) dealt: u64,
     is_in_fleet: bool,
 }
 
-/// The new indices of the rules before a replacement.
+/// New indices of the rules from before a replacement.
 pub(crate) struct Replacement {
     unchanged: Vec<Option<RuleIndex>>,
     named: Vec<Option<RuleIndex>>,
 }
 
 impl Replacement {
-    /// The new index of the rule that was `rule`, if it is unchanged.
+    /// New index of the rule that was `rule`, if it is unchanged.
     pub(crate) fn unchanged(&self, rule: RuleIndex) -> Option<RuleIndex> {
         self.unchanged.get(usize::from(rule)).copied().flatten()
     }
 
-    /// The new place of the rule that was at `place`, if its name stays.
+    /// New place of the rule that was at `place`, if its name remains.
     pub(crate) fn named(&self, place: usize) -> Option<usize> {
         self.named.get(place).copied().flatten().map(usize::from)
     }
@@ -115,7 +114,7 @@ impl CompiledRules {
         }
     }
 
-    /// True if a rule has a quota that it had before. The quick path would not see what its keys took in between.
+    /// True if a rule's quota is one it had before. The quick path would not see what its keys took in between.
     fn has_returned(&self) -> bool {
         self.terms.iter().any(|terms| terms.changes.have_returned())
     }
@@ -128,7 +127,7 @@ impl CompiledRules {
         self.terms.get(usize::from(rule))
     }
 
-    /// The rule as reports have it.
+    /// The rule in the form of reports.
     pub(crate) fn reported(&self, rule: RuleIndex) -> Option<BudgetRule> {
         let rule = self.get(rule)?;
         Some(BudgetRule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() })
@@ -144,7 +143,7 @@ impl CompiledRules {
     }
 
     /// True if requests under this rule acquire tokens for themselves and hold them until they end. `is_reserving` is
-    /// true if the host states the request's cost then.
+    /// true if the host states the request's cost at its end.
     pub(crate) fn reserves(&self, rule: RuleIndex, is_reserving: bool) -> bool {
         let may = |rule: &Rule| rule.sharing.strict && rule.sharing.refill_policy != RefillPolicy::Queue;
         self.get(rule).is_some_and(|rule| may(rule) && (is_reserving || rule.after.is_some()))
@@ -159,19 +158,20 @@ impl CompiledRules {
         RuleIndex::of(self.terms.iter().position(|terms| terms.salt == salt)?)
     }
 
-    /// The name of the hit's key: its rule, value and place.
+    /// The hit's key with its rule, value and place.
     #[inline(never)]
     pub(crate) fn named(&self, hit: &Hit) -> NamedKey {
         NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
     }
 
-    /// The key with these canonical bytes under this rule, or `None` if it is not in force or they are no key's.
+    /// The key with these canonical bytes under the rule `name`; `None` if that is not in force or the bytes are
+    /// no key.
     pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let index = self.set.rules().iter().position(|rule| rule.name == name)?;
         self.find_at(index, value, slot_count)
     }
 
-    /// [`CompiledRules::find`] by the rule's place.
+    /// [`CompiledRules::find`] by the rule's index.
     pub(crate) fn find_at(&self, index: usize, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
         let hash = self.secret.hash(value.as_bytes());
@@ -180,7 +180,7 @@ impl CompiledRules {
     }
 }
 
-/// A map from rules' salts or names to their indices.
+/// A map from rules' salts or names to indices.
 struct Indices<T>(Vec<(T, RuleIndex)>);
 
 impl<T: Ord> Indices<T> {
@@ -197,15 +197,15 @@ impl<T: Ord> Indices<T> {
 // Matching: the rules that count a request, and the buckets of its keys.
 
 pub(crate) enum MatchResult {
-    /// Decide the hits, if there are any. If the local cache refuses one of them, the list may be incomplete.
+    /// Decide the hits, if any. If the local cache refuses one of them, the list may be incomplete.
     Counted,
     Blocked,
-    /// Limit the request by this rule: it lacks a part of the rule's key, or has that part more than once.
+    /// Limit the request by this rule: a part of the rule's key is missing or occurs more than once.
     Lacking(RuleIndex),
 }
 
 impl Limiter {
-    /// Finds the rules that count the request, and fills `scratch` with a hit for each.
+    /// Finds the rules that count the request, and adds a hit for each to `scratch`.
     pub(crate) fn find_matches(
         &mut self,
         request: &mut dyn Request,
@@ -222,7 +222,7 @@ impl Limiter {
         rules.keys.next_request();
         let mut listed = rules.set.allowed(request, conditions);
         if listed == Listed::No && !current.is_booking && cache.is_worth_asking(now) {
-            // A refusal that is cached for a rule that is cheap to match saves matching the others.
+            // If a rule that is cheap to match has a cached refusal, the others need not be matched.
             let cheap = rules.set.find_cheap_matches(request, conditions, met).unwrap_or_default();
             for i in cheap.iter().copied().map(RuleIndex::new) {
                 let place = usize::from(i);

@@ -1,4 +1,4 @@
-//! The end of a request: releases and charges. And the booking of requests that have already happened.
+//! The end of a request: releases and charges. Also the booking of past requests.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ use weir_rules::algorithm::Algorithm;
 use weir_rules::request::Request;
 
 impl Limiter {
-    /// Records the action for the end of the request of `hit`. Its slot is among `written`.
+    /// Records the action for the end of the request of `hit`, whose slot is among `written`.
     pub(crate) fn record_end_action(&mut self, hit: &Hit, written: &[LoadedSlot], now: Time) {
         let Some(rule) = self.rules.get(hit.rule) else { return };
         let algorithm = rule.in_cells().unwrap_or(rule.algorithm);
@@ -78,7 +78,7 @@ impl Limiter {
             // The place is freed when it expires.
             self.counters.add(CountedEvent::Unreleased, 1);
         }
-        // A report may now give the place back to the budget.
+        // A report may now return the place to the budget.
         if is_shared
             && self.sync.is_some()
             && let Some(rule) = self.rules.with_salt(done.salt)
@@ -93,8 +93,8 @@ impl Limiter {
         self.counters.add(CountedEvent::Uncharged, u32::from(!is_settled));
     }
 
-    /// Charges `cost` tokens to the bucket of `done`, if it is a charge, even into debt. Reserved tokens
-    /// count towards the cost; if more were reserved, the rest is given back.
+    /// Charges `cost` tokens to the bucket of `done`, if it is a charge, even into debt. Reserved tokens count towards
+    /// the cost; reserved tokens beyond it are given back.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn charge(&mut self, done: EndAction, cost: u32, slots: &mut dyn Slots, now: Time) {
         let EndActionKind::Charge { reserved, .. } = done.what else { return };
@@ -116,7 +116,7 @@ impl Limiter {
             _ => settle_cells(&done, reserved, cost, slot, now).map(|_| false),
         });
         match charged {
-            // A report may have been made before this charge, so the key is to be reported again.
+            // A report may have been made before this charge, so the key must be reported again.
             Updated::Written(is_watched) => {
                 if let Some(rule) = rule.filter(|_| is_watched) {
                     self.learn_of(&NamedKey { place: done.place, rule, value: done.value }, now);
@@ -127,7 +127,7 @@ impl Limiter {
     }
 }
 
-/// [`settle_cells`] for a token bucket. Returns true if the key is watched with more to report, or `None` without room.
+/// [`settle_cells`] for a token bucket. True if the key is watched with more to report; `None` without room.
 fn settle_bucket(
     done: &EndAction,
     reserved: ReservedTokens,
@@ -153,7 +153,7 @@ fn settle_bucket(
     }
 }
 
-/// Charges a token bucket. Returns true if the key is watched, or `None` without room.
+/// Charges a token bucket. True if the key is watched; `None` without room.
 fn charge_bucket(
     done: &EndAction,
     (terms, limits): (Option<&RuleTerms>, Option<&LocalLimits>),
@@ -166,7 +166,7 @@ fn charge_bucket(
         terms.changes.carry_over(&mut placement, slot, now);
     }
     let known = placement.entry;
-    // Under a lease the bucket refills more slowly, which is done by charging a multiple.
+    // Under a grant the bucket refills more slowly, which is done by charging a multiple.
     let times = rate_divisor_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     algorithms::charge(&done.algorithm, &mut cells, done.place.tag.bits(), cost.saturating_mul(times), now);
@@ -176,7 +176,7 @@ fn charge_bucket(
     if slot.put_back(&placement, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
-    // Without room to be watched, the key counts this as overdrawn share and reports it once there is room.
+    // Without room to be watched, the key records this as overdrawn share and reports it once there is room.
     let share = if let Entry::Cold(cold) = known { cold.share } else { Cold::NEW.share };
     let limits = limits?;
     let share = share.overdraw(&limits.quota, cost, limits.divisor, now);
@@ -202,7 +202,7 @@ fn settle_cells(done: &EndAction, reserved: ReservedTokens, cost: u32, slot: &mu
 // the tokens back afterwards, and admit more than a burst at once (I3). Windows and logs record what they still hold.
 
 impl ReservedTokens {
-    /// The reservation of `hit`; nothing if its slot is not among those `written`.
+    /// The reservation of `hit`; nothing unless its slot is among those `written`.
     pub(super) fn by(hit: &Hit, written: &[LoadedSlot], now: Time) -> Self {
         let is_written = |loaded: &&LoadedSlot| loaded.index == hit.slot && loaded.is_known();
         written.iter().find(is_written).map_or(Self::NOTHING, |loaded| {
@@ -227,7 +227,7 @@ pub(super) fn end(
     u32::try_from(ended / u64::from(divisor.max(1))).unwrap_or(u32::MAX)
 }
 
-/// [`give_back_tokens`] of a bounded rule's key, even if the budget was charged for them.
+/// [`give_back_tokens`] for a bounded rule's key, even if the budget was charged for the tokens.
 fn give_back_bounded(entry: &mut Entry, quota: &Quota, tokens: u32, divisor: u32) {
     give_back_tokens(entry, quota, tokens, divisor, |_| 0);
     if let Entry::Watched(watched) = entry {
@@ -236,9 +236,9 @@ fn give_back_bounded(entry: &mut Entry, quota: &Quota, tokens: u32, divisor: u32
     }
 }
 
-/// Gives back `tokens` that were taken from an entry at the rate divisor `divisor`. A watched key's admitted
-/// count goes down accordingly, but not below `least`. Budgets keep the highest count of an epoch, so if it
-/// falls below the charged count, the key pays the difference with what it admits next.
+/// Gives back `tokens` that were taken from an entry at the rate divisor `divisor`. A watched key's admitted count goes
+/// down accordingly, but not below `least`. Budgets keep the highest count of an epoch, so if the count falls below the
+/// charged one, the key pays the difference with the tokens it admits next.
 pub(super) fn give_back_tokens(
     entry: &mut Entry,
     quota: &Quota,
@@ -255,7 +255,6 @@ pub(super) fn give_back_tokens(
     }
 }
 
-/// The kind of a booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Booking {
     /// Charges tokens that were spent.
@@ -302,7 +301,7 @@ pub(crate) fn drop_refusals(limiter: &mut Limiter, request: &mut dyn Request, sl
     limiter.scratch = Some(scratch);
 }
 
-/// Finds all rules that count the request, whatever the local cache has.
+/// Finds all rules that count the request, regardless of the local cache.
 fn find_booked(
     limiter: &mut Limiter,
     request: &mut dyn Request,
@@ -349,7 +348,7 @@ fn book_hit(
             hold(slot, hit.tag, quota, now);
             let mut placement = slot.find_or_new(hit.tag, now);
             terms.changes.carry_over(&mut placement, slot, now);
-            // The rate divisor at which they were charged is unknown. To give back more could exceed the quota (I3).
+            // The rate divisor at which they were charged is unknown. Giving back more could exceed the quota (I3).
             give_back_bounded(&mut placement.entry, quota, tokens, 1);
             // Without room to be watched, the key waits for its next grant.
             return slot.put_back(&placement, &placement.entry, now).or_else(|| {
@@ -372,7 +371,8 @@ fn book_hit(
     None
 }
 
-/// Charges the tokens that a strict rule's key holds. Returns the rest for the budget; a refund goes there entirely.
+/// Charges the tokens that a strict rule's key holds. Returns the rest for the budget. A refund goes to the budget
+/// in full.
 fn book_strict(
     limiter: &mut Limiter,
     booking: Booking,

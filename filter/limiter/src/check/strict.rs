@@ -1,4 +1,4 @@
-//! Spending a strict rule's tokens, which the budget was debited for beforehand.
+//! Spending of a strict rule's tokens, for which the budget was debited beforehand.
 
 use crate::algorithms::concurrency::RETRY_NS;
 use crate::algorithms::{Admitted, Bucket, BucketStatus, Receipt, concurrency, leaky_bucket};
@@ -11,11 +11,11 @@ use weir_protocol::sharing::OnSyncLoss;
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::{Algorithm, Concurrency};
 
-/// Longest wait, in nanoseconds, for a client whose key got no tokens from weir-sync and no time for the
-/// next. The wait is the refill time of its tokens, up to this.
+/// Maximum wait, in nanoseconds, for a client whose key got neither tokens nor a time for the next ones from weir-sync.
+/// The wait is the refill time of its tokens, up to this.
 const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
-/// Time in nanoseconds after which weir-sync is asked again about a strict rule's key without tokens, so that a manual
-/// change of its budget takes effect. A calendar quota is not asked about again before its window ends.
+/// Time in nanoseconds after which tokens are requested again for a strict rule's key that got none, so that a manual
+/// change of its budget takes effect. For a calendar quota they are not requested before its window ends.
 const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
 impl Evaluation<'_> {
@@ -34,13 +34,14 @@ impl Evaluation<'_> {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |decision| HitResult::refused(decision, hit.tag);
         let timeout_ns = self.sync.map_or(0, |sync| sync.timeout_ns);
-        // A request in flight may last until its epoch ends, so it must begin that long before.
+        // A request in flight may last until its epoch ends, so it must begin that much earlier.
         let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
         let tokens = self.current.acquired.iter().find(|tokens| tokens.tag == hit.tag && begins_by < tokens.until);
         // A request that reserves does not spend shared tokens, because they could not be given back separately.
         let (on_hand, elsewhere, awaited) = match placement.entry {
             Entry::Watched(w) if !self.rules.reserves(hit.rule, self.current.is_reserving) => {
-                // Tokens that others wait for are reserved; a request that has waited finds enough for all answered.
+                // Tokens that others wait for are reserved. A request that has waited finds enough for all that
+                // were answered.
                 let acquired = tokens.filter(|tokens| tokens.reported.epoch == w.epoch);
                 let reserved = if acquired.is_some() { 0 } else { w.awaited(timeout_ns, now) };
                 let on_hand = w.on_hand(begins_by).saturating_sub(reserved);
@@ -48,7 +49,7 @@ impl Evaluation<'_> {
             }
             _ => (0, tokens.map_or(0, |tokens| tokens.left), 0),
         };
-        // Clients get the sum of the tokens held here and those that the budget had at the last reply.
+        // Clients are shown the sum of the tokens held here and those left in the budget at the last reply.
         let fits = |left: u32| {
             let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
             refused(HitDecision::Fits(BucketStatus::allowed(bucket, quota, now)))
@@ -56,8 +57,8 @@ impl Evaluation<'_> {
         if let (Entry::Watched(mut watched), true) = (placement.entry, on_hand >= cost) {
             watched.spend(cost, now);
             watched.end_waiting(awaited);
-            // The bucket is used only while the POP is offline, by `on_sync_loss`. The entry stays in its
-            // slot until the bucket is full, which could take a month for a calendar quota.
+            // The bucket is used only while the POP is offline, by `on_sync_loss`. The entry stays in its slot until
+            // the bucket is full, which could take a month for a calendar quota.
             if terms.on_sync_loss != OnSyncLoss::Deny && !terms.is_calendar && terms.in_flight.is_none() {
                 watched.bucket = watched.bucket.charged(quota, cost, now);
             }
@@ -101,10 +102,10 @@ impl Evaluation<'_> {
 }
 
 // Turns in a queue that the fleet's budget keeps: a strict leaky bucket. Each request acquires its own turn. Nothing
-// about it is stored in the key's slot, and a turn that is not used is lost.
+// about it is stored in the key's slot, and an unused turn is lost.
 
 impl Evaluation<'_> {
-    /// Uses the turn that was acquired for the request, if it got one and can be held until then.
+    /// Uses the turn that was acquired for the request, if there is one and the request can be held until then.
     fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> HitResult {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |decision| HitResult::refused(decision, hit.tag);
@@ -114,9 +115,9 @@ impl Evaluation<'_> {
         let turn_ns = quota.token_ns().saturating_mul(cost.into());
         let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());
         let acquired = self.current.acquired.iter().find(|tokens| tokens.tag == hit.tag);
-        // A peek returns when its turn would come, but takes none.
+        // A peek returns the time of its turn, but takes none.
         let (fits, left, wait_ns, short_ns) = match acquired {
-            // The lease had ended when the reply arrived, and the turn with it.
+            // The lease, and with it the turn, had ended when the reply arrived.
             _ if self.current.connectivity.acquired == AcquireState::Over => {
                 return refused(HitDecision::Unpaid);
             }
@@ -142,7 +143,7 @@ impl Evaluation<'_> {
 
 // Requests in flight under a rule that the whole fleet counts. A key's entry holds the POP's places: `charged -
 // admitted` are free, and `admitted` ones are taken by requests in flight or were given back. A cell beside the entry
-// counts the requests in flight, so one whose end is never seen expires. A report states the difference between
+// counts the requests in flight, so a request whose end is never seen expires. Reports state the difference between
 // `admitted` and that cell: the places given back.
 
 /// Tag of the cell that counts the requests in flight of the key `tag`.
@@ -165,7 +166,7 @@ pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
 
 impl Evaluation<'_> {
     /// Evaluates a hit while the POP is offline, if the fleet counts the rule's queue or requests in flight: this POP's
-    /// own count against the whole limit, or its fair share of it if `is_share`.
+    /// own count against the whole limit, or against its fair share if `is_share`.
     #[inline(never)]
     pub(super) fn evaluate_offline(
         &self,
@@ -190,7 +191,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Puts the request of `hit` in flight, or gives it a turn. Its place is taken already; `left` remain free.
+/// Puts the request of `hit` in flight, or assigns it a turn. Its place is taken already; `left` remain free.
 fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time) -> HitResult {
     let cells = Cells::at(slot, cell_of(hit.tag), 1);
     let begun = take_cells(cells, hit, algorithm, slot, now);

@@ -1,5 +1,5 @@
-//! The fields of a rule that decisions read, in one small struct: rules are large, and cold in the CPU's caches. The
-//! keys of the current request, each built and hashed once, even if several rules count by it. And the quotas that a
+//! The fields of a rule that decisions read, in one small struct: rules are large, and cold in the CPU's caches. Also
+//! the keys of the current request, each built and hashed once even if several rules count by it, and the quotas that a
 //! rule had before.
 
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use weir_rules::mode::Enforcement;
 use weir_rules::request::Fetched;
 use weir_rules::{Rule, RuleSet};
 
-/// The fields of a rule that are needed to find and evaluate hits.
+/// The fields of a rule needed to find and evaluate hits.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub(crate) struct RuleTerms {
     pub(crate) key: KeyId,
@@ -32,21 +32,21 @@ pub(crate) struct RuleTerms {
     pub(crate) cost: Cost,
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
-    /// Maximum number of tokens that a bucket holds before the fleet has a grant for its key.
+    /// Maximum number of tokens that a bucket holds before there is a grant for its key.
     pub(crate) local_burst: u32,
     pub(crate) is_strict: bool,
     /// Maximum number and duration of requests in flight, if the fleet counts them.
     pub(crate) in_flight: Option<Concurrency>,
-    /// Each request acquires its own turn in the fleet's queue.
+    /// True if each request acquires its own turn in the fleet's queue.
     pub(crate) has_turns: bool,
-    /// The budget refills only at the end of a window.
+    /// True if the budget refills only at the end of a window.
     pub(crate) is_calendar: bool,
     pub(crate) has_penalty: bool,
-    /// Requests take nothing until the response states their cost.
+    /// True if requests take nothing until the response states their cost.
     pub(crate) is_charged_after: bool,
-    /// Requests reserve tokens of a bucket until the response states their cost.
+    /// True if requests reserve tokens of a bucket until the response states their cost.
     pub(crate) reserves: bool,
-    /// The rule has no limit and only counts requests.
+    /// True if the rule has no limit and only counts requests.
     pub(crate) is_unlimited: bool,
     pub(crate) on_sync_loss: OnSyncLoss,
     pub(crate) sends_status: bool,
@@ -79,7 +79,6 @@ impl RuleTerms {
         LocalLimits { quota: self.quota, local_burst: self.local_burst, divisor }
     }
 
-    /// True if the rule is enforced for all keys.
     pub(crate) fn is_enforced(&self) -> bool {
         self.enforcement == Enforcement::default() && !self.is_unlimited
     }
@@ -199,7 +198,7 @@ impl KeyCache {
         self.list.first().map_or(KeyHash { place: 0, tag: 0 }, |known| known.hash)
     }
 
-    /// The value that was built last.
+    /// The last value built.
     pub(crate) fn value(&self, id: KeyId) -> &KeyValue {
         self.list.get(usize::from(id.0)).map_or(&KeyValue::LACKING, |known| &known.value)
     }
@@ -222,18 +221,18 @@ impl CachedKey {
     }
 }
 
-// Changes of a rule's quota. A client keeps the part of a burst that it has left, and the grant that it holds.
+// Changes of a rule's quota. A client keeps the remaining part of its burst, and its grant.
 
-/// Maximum number of quota changes across which a client's level is carried, if it makes no request in between.
+/// Maximum number of quota changes that a client's level survives if the client makes no request in between.
 const CHANGES_MAX: usize = 4;
 
-/// A token bucket's quota, and those that its rule had before.
+/// A token bucket's quota, and the previous quotas of its rule.
 pub(crate) struct QuotaChanges {
     salt: u64,
     quota: Quota,
-    /// The rule before each change, the latest first.
+    /// The rule's salt and quota before each change, the latest first.
     before: Vec<Before>,
-    /// Number of changes since the rule last had this quota; 0 if it never had. Its buckets may still exist.
+    /// Number of changes since the rule last had this quota; 0 if it never had. Its buckets from then may still exist.
     returned_after: usize,
 }
 
@@ -245,7 +244,7 @@ struct Before {
     at: Cell<Time>,
     /// True once every bucket has refilled what it lacked before the change.
     is_over: bool,
-    /// [`QuotaChanges::returned_after`] at that time.
+    /// [`QuotaChanges::returned_after`] before the change.
     returned_after: usize,
 }
 
@@ -257,8 +256,8 @@ impl Before {
         self.at.get()
     }
 
-    /// Time that `ns` of refill before the change take under `quota`: the same part of a burst. For a larger burst,
-    /// debt beyond one burst keeps its tokens instead, as in the fleet's budget. Never more than a bucket may lack.
+    /// Time that `ns` of refill before the change take under `quota`: the same fraction of a burst. For a larger burst,
+    /// debt beyond one burst keeps its number of tokens, as in the fleet's budget. Never more than a bucket may lack.
     fn scaled_ns(&self, ns: u64, quota: &Quota) -> u64 {
         let scaled = |ns: u64, to: u64, from: u64| u128::from(ns) * u128::from(to) / u128::from(from.max(1));
         let burst_ns = if quota.burst() > self.quota.burst() { ns.min(self.quota.fill_ns()) } else { ns };
@@ -319,8 +318,8 @@ impl QuotaChanges {
         self.before.iter().take(self.returned_after).any(|before| !before.is_over)
     }
 
-    /// Charges a key for what its bucket lacked when the quota changed since. A key without a grant keeps the one that
-    /// it had until the next one, for the same part of the rate.
+    /// Charges a key for the tokens that its bucket lacked when the quota changed. A key without a grant keeps its
+    /// previous one, for the same fraction of the rate, until the next.
     pub(super) fn carry_over(&self, placement: &mut Placement, slot: &Slot, now: Time) {
         let mut changes = if placement.has_place() { self.returned_after } else { self.before.len() };
         let mut is_found = placement.has_place();
@@ -334,9 +333,9 @@ impl QuotaChanges {
             if !known.has_place() {
                 continue;
             }
-            // A place is not changed under other quotas, so it may be older than the quotas between.
+            // An entry is not changed under other quotas, so it may be older than the quotas between.
             changes = changes.min(at + 1 + before.returned_after);
-            // The counts of an entry stay its own.
+            // The counts of an existing entry are kept.
             if let (false, Entry::Watched(watched)) = (is_found, known.entry)
                 && let Some(going_on) = watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
             {
