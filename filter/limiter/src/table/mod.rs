@@ -1,4 +1,4 @@
-//! The table: slots that the workers of a proxy share, the entries in them, and the hash that places a key.
+//! The table: slots that the workers of a proxy share, their entries, and the hash that places a key.
 
 use alloc::vec::Vec;
 
@@ -16,11 +16,11 @@ pub mod slot;
 
 pub use shared::{SharedSlots, SlotsHandle};
 
-/// Maximum number of reads of a slot that looks corrupt, before it counts as empty: where reads may tear, the next is
-/// whole.
+/// Maximum number of reads of a slot that looks corrupt, before it counts as empty. If a read was torn, the next
+/// is whole.
 const READS_MAX: u32 = 3;
 
-/// Version of a slot. A write succeeds only if the slot is still at the version that was read.
+/// Version of a slot. A write succeeds only if the slot still has the version that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(pub u32);
 
@@ -41,7 +41,7 @@ pub enum ReadError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// Another worker wrote it since it was read.
+    /// Another worker has written the slot since it was read.
     Conflict,
     /// The host does not offer shared data, or failed.
     Unavailable,
@@ -63,15 +63,15 @@ pub trait Slots {
         false
     }
 
-    /// Changes entries of the slots `indices` in place. Finds the entry of each tag (no two alike), lets `evaluate` set
-    /// the new entries, and stores them if none of these slots has changed meanwhile; else it tries again, a bounded
-    /// number of times. A cold entry stays cold. A watched entry changes only its bucket, `admitted` and
-    /// `unconfirmed_since`.
+    /// Changes entries of the slots `indices` in place. Finds the entry of each tag (no two equal), lets
+    /// `evaluate` set the new entries, and stores them if none of these slots has changed meanwhile; otherwise
+    /// tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its bucket,
+    /// `admitted` and `unconfirmed_since`.
     ///
     /// Returns false if not all entries were changed: an entry is missing, a key of a slot was banned, `evaluate`
-    /// returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots cannot do it. Nothing
-    /// was changed then: use [`Slots::read`] and [`Slots::write`]. Also false if another thread overtook this one
-    /// half-way; some entries may have changed then.
+    /// returned false, two indices are equal, there are more than [`CHANGED_MAX`], or these slots do not support it.
+    /// Nothing was changed then: use [`Slots::read`] and [`Slots::write`]. Also false if another thread overtook this
+    /// one half-way; some entries may have changed then.
     fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [EntryChange], _evaluate: ChangeFn<'_>) -> bool {
         false
     }
@@ -84,9 +84,9 @@ pub const CHANGED_MAX: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct EntryChange {
     pub(crate) tag: Tag,
-    /// Position of its slot in the list of indices.
+    /// Position of the entry's slot in the list of indices.
     pub(crate) slot: usize,
-    /// The entry that was found; after evaluating, the new entry.
+    /// The entry that was found; after evaluation, the new entry.
     pub(crate) entry: Entry,
     pub(crate) at: usize,
 }
@@ -105,14 +105,14 @@ pub type ChangeFn<'a> = &'a mut dyn FnMut(&mut [EntryChange]) -> bool;
 pub(crate) struct LoadedSlot {
     pub(crate) index: u32,
     pub(crate) slot: Slot,
-    /// The version that was read, or `None` if the read failed. The slot must not be written then: on Envoy that
-    /// could replace other workers' entries. Also none once writing was given up.
+    /// The version that was read; `None` if the read failed, or once writing was given up. The slot must not be written
+    /// then: on Envoy that could replace other workers' entries.
     version: Option<Version>,
 }
 
 impl LoadedSlot {
-    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty, so that the
-    /// request gets a decision; the event names the cause.
+    /// Reads slot `index` into `room`. A missing, unreadable or corrupt slot reads as empty, so that the request gets a
+    /// decision; the event states the cause.
     pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Option<CountedEvent>) {
         let mut loaded = Self { index, slot: room, version: None };
         let mut mishap = CountedEvent::Corrupt;
@@ -139,7 +139,7 @@ impl LoadedSlot {
         self.version.is_some()
     }
 
-    /// Gives up writing the slot, so that nothing will be given back to it.
+    /// Gives up writing the slot, so that nothing is given back to it.
     pub(crate) fn give_up(&mut self) {
         self.version = None;
     }
@@ -150,10 +150,10 @@ impl LoadedSlot {
     }
 }
 
-/// Maximum number of attempts of a change that conflicts with others' writes, until the next report tries again.
+/// Maximum number of attempts at a conflicting change, until the next report tries again.
 const UPDATES_MAX: u32 = 8;
 
-/// Changes slot `index` by compare-and-swap, with one of `rooms` to read into. Writes nothing if `change` returns none.
+/// Changes slot `index` by compare-and-swap, reading into one of `rooms`. Writes nothing if `change` returns `None`.
 pub(crate) fn change_slot<T>(
     rooms: &mut Vec<Slot>,
     counters: &mut Counters,
@@ -163,7 +163,7 @@ pub(crate) fn change_slot<T>(
     let (mut result, mut spare) = (Updated::Failed, rooms.pop().unwrap_or_default());
     for _ in 0..UPDATES_MAX {
         let (mut loaded, _) = LoadedSlot::read(slots, index, spare);
-        // None if another worker wrote the slot meanwhile.
+        // `None` if another worker has written the slot meanwhile.
         let done = match loaded.is_known().then(|| change(&mut loaded.slot)) {
             None => Some(Updated::Failed),
             Some(None) => Some(Updated::Gone),
@@ -215,10 +215,10 @@ impl Slots for LocalSlots {
     }
 }
 
-/// Longest key, in bytes, that [`HashSecret::hash_short`] takes.
+/// Longest key, in bytes, for [`HashSecret::hash_short`].
 pub(crate) const SHORT_BYTES_MAX: usize = 16;
 
-/// The secret that keys are hashed with, random for each process: no client can aim two keys at one slot.
+/// The secret that keys are hashed with, random for each process: no client can choose two keys for one slot.
 #[derive(Clone, Copy)]
 pub struct HashSecret(SipHasher13);
 
@@ -227,7 +227,7 @@ impl HashSecret {
         Self(SipHasher13::new_with_key(&bytes))
     }
 
-    /// The secret for the parts of keys, in a POP without a fleet.
+    /// The secret for the parts of keys in a POP without a fleet.
     pub(crate) fn on_its_own(&self) -> FleetSecret {
         FleetSecret::new(self.0.hash(b"the parts of keys").as_bytes())
     }
@@ -242,7 +242,7 @@ impl HashSecret {
     #[inline]
     pub(crate) fn hash_short(&self, value: u128, size: usize) -> KeyHash {
         let bytes = value.to_le_bytes();
-        // Special cases for a whole IPv4 address and for a /64: with a constant size, the hash takes half of the time.
+        // Special cases for a whole IPv4 address and for a /64: with a constant size, the hash takes half the time.
         let hash = match size {
             6 => self.0.hash(bytes.get(..6).unwrap_or_default()),
             10 => self.0.hash(bytes.get(..10).unwrap_or_default()),
@@ -260,34 +260,34 @@ pub fn name_hash(name: &[u8]) -> u32 {
 /// A key's hash, in two independent halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash {
-    /// Chooses the slot. It does not depend on the rule, so the buckets of one key under several rules are in
-    /// one slot, and one read serves them all.
+    /// Selects the slot. Independent of the rule, so that the buckets of one key under several rules are in one slot,
+    /// and one read serves them all.
     pub place: u64,
-    /// Identifies the key inside the slot, together with the rule's salt.
+    /// Identifies the key within the slot, together with the rule's salt.
     pub tag: u64,
 }
 
 impl KeyHash {
-    /// Index of its slot among `count`. Maps hashes evenly to slots without a division (Lemire, "Fast random integer
-    /// generation in an interval", 2019, section 3).
+    /// Index of the key's slot among `count`. Maps hashes evenly to slots without a division (Lemire, "Fast random
+    /// integer generation in an interval", 2019, section 3).
     pub(crate) fn slot(&self, count: u32) -> u32 {
         let spread = (u128::from(self.place) * u128::from(count)) >> 64;
         u32::try_from(spread).unwrap_or(0)
     }
 }
 
-/// The identity that the workers of one proxy share besides the slots; made once per process.
+/// The identity that the workers of one proxy share besides the slots, made once per process.
 #[derive(Clone, Copy)]
 pub struct TableIdentity {
     pub secret: HashSecret,
-    /// Random name of this process's table in reports.
+    /// Random id of this process's table in reports.
     pub table_id: u32,
 }
 
 pub const IDENTITY_BYTES: usize = 20;
 
 impl TableIdentity {
-    /// Decodes an identity: 16 bytes of the secret, 4 of the table's name.
+    /// Decodes an identity: 16 bytes of the secret, 4 of the table's id.
     pub fn of(bytes: &[u8; IDENTITY_BYTES]) -> Self {
         let (mut secret, mut table_id) = ([0; 16], [0; 4]);
         secret.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -317,9 +317,9 @@ pub(crate) enum Updated<T> {
     Failed,
 }
 
-/// Slots sampled in a tick; this takes some ten microseconds.
+/// Slots sampled in a tick, which takes some ten microseconds.
 const SLOTS_PER_TICK: u32 = 16;
-/// Slots that are enough for an estimate to within a few percent: keys are spread over slots at random.
+/// Slots that suffice for an estimate to within a few percent: keys are spread over slots at random.
 const SLOTS_MAX: u32 = 128;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! The memory of slots: for each a head with its state, and a buffer with its words, in the order that requests need.
+//! The memory of slots: for each, a head with its state and a buffer with its words, in the order that requests need.
 //!
 //! ```text
 //!  word  0       counts        as in a slot's bytes
@@ -26,8 +26,8 @@ const _: () = assert!(WATCHED_UNITS * UNIT_WORDS == 1 + WATCHED_WORDS);
 const _: () = assert!(UNITS * PRINT_BITS as usize == u64::BITS as usize);
 const _: () = assert!(BASE + 1 == DEBT_WORDS.start && DEBT_WORDS.end == SLOT_WORDS);
 
-/// Memory for one slot. It is one cache line longer than a slot, so that the first lines of all buffers,
-/// which decisions read, are spread over all sets of the processor's cache instead of an eighth of them.
+/// Memory for one slot, one cache line longer than a slot, so that the first lines of all buffers, which decisions
+/// read, are spread over all sets of the processor's cache instead of an eighth of them.
 #[repr(align(64))]
 pub(super) struct SlotBuffer([AtomicU64; SLOT_WORDS + LINE_WORDS]);
 
@@ -58,7 +58,6 @@ impl SlotBuffer {
         for_used(counts, |at, i| self.set(at, slot.word_at(i)));
     }
 
-    /// The word at `at`; zero if there is none.
     #[inline]
     pub(super) fn word(&self, at: usize) -> u64 {
         self.0.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
@@ -82,7 +81,7 @@ impl SlotBuffer {
         (0..units.min(UNITS)).step_by(WATCHED_UNITS).map(first).find(|at| self.word(*at) == tag.bits())
     }
 
-    /// Offset of the cold entry of the key `tag`, out of the first `cold`.
+    /// Offset of the cold entry of the key `tag`, among the first `cold`.
     #[inline]
     pub(super) fn find_cold(&self, tag: Tag, cold: usize) -> Option<usize> {
         let differs = self.word(PRINTS) ^ (print_of(tag) * ONES);
@@ -110,7 +109,7 @@ pub(super) fn watched_words(at: usize) -> [usize; WATCHED_WORDS] {
     [at + 1, at + 2, second, second + 1, second + 2]
 }
 
-/// Calls `copy` with the offset here and the offset in a slot for each used word besides the header.
+/// Calls `copy` with the offset here and the offset in a slot for each used word after the header.
 fn for_used(counts: EntryCounts, mut copy: impl FnMut(usize, usize)) {
     let EntryCounts { watched_units, cold, debt_words, .. } = counts;
     let mut unit = |number: usize| {
@@ -128,7 +127,8 @@ fn prints_of(slot: &Slot, cold: usize) -> u64 {
     (0..cold.min(UNITS)).map(of).fold(0, |prints, print| prints | print)
 }
 
-/// The fingerprint of a key. Tags are hashes, but salts of different rules have bits in common, so it is hashed again.
+/// The fingerprint of a key. Tags are hashes, but salts of different rules have bits in common, so the tag is
+/// hashed again.
 #[inline]
 fn print_of(tag: Tag) -> u64 {
     tag.bits().wrapping_mul(FIBONACCI) >> (u64::BITS - PRINT_BITS)
@@ -140,8 +140,8 @@ pub(super) struct Head(AtomicU64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeadState {
-    /// Odd while a thread holds the slot, to change entries in place or to read it undisturbed; never 0,
-    /// which is [`Version::NONE`](crate::table::Version::NONE).
+    /// Odd while a thread holds the slot, to change entries in place or to read it undisturbed; never 0, which
+    /// is [`Version::NONE`](crate::table::Version::NONE).
     pub(super) version: u32,
     pub(super) buffer: u32,
 }
@@ -188,7 +188,7 @@ impl Head {
         HeadState::of(self.0.load(Ordering::Relaxed))
     }
 
-    /// Replaces the state `known` by `next`. False if it is no longer `known`.
+    /// Replaces the state `known` by `next`; false if it is no longer `known`.
     #[inline]
     pub(super) fn replace(&self, known: HeadState, next: HeadState) -> bool {
         self.0.compare_exchange(known.bits(), next.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -208,6 +208,6 @@ pub(super) const fn tries(real: u32, in_a_model: u32) -> u32 {
     if cfg!(all(test, loom)) { in_a_model } else { real }
 }
 
-/// Does nothing: loom's own would let all other threads go first, and then no bounded wait would ever end.
+/// Does nothing: loom's own function would let all other threads run first, and no bounded wait would ever end.
 #[cfg(all(test, loom))]
 pub(super) fn spin_loop() {}

@@ -12,7 +12,7 @@ const BUCKET: usize = 1;
 const SHARE: usize = 2;
 
 impl SlotsHandle {
-    /// Changes entries of these slots: all of `changes`. False if not all were changed.
+    /// Changes entries of these slots: all of `changes`; false if not all were changed.
     #[inline]
     pub(super) fn change(&mut self, indices: &[u32], changes: &mut [EntryChange], evaluate: ChangeFn<'_>) -> bool {
         match *indices {
@@ -33,8 +33,8 @@ impl SlotsHandle {
         }
     }
 
-    /// Holds all slots or none, and waits for none while it holds another. So no two threads wait for each
-    /// other. They may make each other let go a few times, and then take the general path.
+    /// Holds all slots or none, and waits for none while it holds another, so no two threads wait for each other. They
+    /// may make each other let go a few times, and then take the general path.
     #[inline]
     fn change_all<const N: usize>(
         &mut self,
@@ -51,7 +51,7 @@ impl SlotsHandle {
                 continue;
             }
             let Some(buffers) = all(seen.map(|seen| slots.buffer(seen))) else { return false };
-            // Entries that are read and evaluated here may be torn. A head has changed then, and nothing is stored.
+            // Entries read and evaluated here may be torn. A head has changed then, and nothing is stored.
             if !read_entries(buffers, changes) || !evaluate(changes) {
                 return false;
             }
@@ -78,7 +78,7 @@ impl SlotsHandle {
     }
 }
 
-/// All of these values, or `None` if one is missing.
+/// All of these values; `None` if one is missing.
 #[inline]
 fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
     let mut all = [found.first().copied()??; N];
@@ -88,7 +88,7 @@ fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
     Some(all)
 }
 
-/// Reads the entries to be changed. False if one of them is missing, or if keys are banned.
+/// Reads the entries to be changed; false if one of them is missing, or if keys are banned.
 #[inline]
 fn read_entries<const N: usize>(buffers: [&SlotBuffer; N], changes: &mut [EntryChange]) -> bool {
     let counts = buffers.map(SlotBuffer::counts);
@@ -125,7 +125,7 @@ impl SlotBuffer {
         Cold { bucket, share: FairShare::from_bits(self.word(at + SHARE)) }
     }
 
-    /// Reads the watched entry of `change`, if it is in the first `units`. Returns false if it is missing.
+    /// Reads the watched entry of `change`, if it is in the first `units`; false if it is missing.
     #[inline(never)]
     fn read_watched(&self, change: &mut EntryChange, units: usize) -> bool {
         let Some(at) = self.find_watched(change.tag, units) else { return false };
@@ -134,10 +134,10 @@ impl SlotBuffer {
         true
     }
 
-    /// Writes the words that requests change. A thread that overtakes may go on with some of these words and
-    /// without the others: tokens taken but not counted, or counted but not taken, or only the time since
-    /// which some are not confirmed. Each errs on the safe side, because the request that wrote them is
-    /// decided again, and takes and counts its tokens then.
+    /// Writes the words that requests change. A thread that overtakes may continue with some of these words and without
+    /// the others: tokens taken but not counted, or counted but not taken, or only the time since which some are
+    /// unconfirmed. Each errs on the safe side: the request that wrote them is decided again, and then takes and counts
+    /// its tokens.
     #[inline(never)]
     fn write_watched(&self, at: usize, watched: &Watched) {
         let places = watched_words(at).into_iter().zip(watched.to_words());

@@ -1,21 +1,21 @@
 //! Slots in a program's own memory, shared by its threads without a lock.
 //!
-//! A slot is one word, its head: a version, and the number of the [`SlotBuffer`] with its contents. A reader
-//! copies the buffer, then reads the head again; if that has not changed, the copy is whole. A reader that is
-//! interrupted too often holds the slot while it reads.
+//! A slot is one word, its head: a version, and the number of the [`SlotBuffer`] with its contents. A reader copies the
+//! buffer, then reads the head again; if the head has not changed, the copy is whole. A reader that is interrupted too
+//! often holds the slot while it reads.
 //!
-//! **A whole slot is written as a copy.** A writer fills a spare buffer, exchanges its number for the old one
-//! in the head, and makes the old buffer a spare.
+//! **A whole slot is written as a copy.** A writer fills a spare buffer, replaces the old buffer's number in the head
+//! by its number, and makes the old buffer a spare.
 //!
 //! **Entries are changed in place** ([`in_place`]), between two versions; an odd version in the head means that the
 //! slot is held. If a request has keys in several slots, all are held before the first entry changes. Others wait for
-//! the next version, but only for some microseconds, because the holder may have lost its processor half-way. Then they
-//! go on with the contents as they are, whose words are whole, and a writer among them installs a copy as always. The
-//! thread whose change was overtaken keeps the buffer, which no slot refers to any more, and decides again. So at worst
-//! its tokens are taken twice, and counted twice under a watched entry (I3). No change that was reported as done is
-//! lost.
+//! the next version, but only for some microseconds, because the holder may have lost its processor half-way. Then
+//! they continue with the current contents, whose words are whole, and a writer among them installs a copy as always.
+//! The thread whose change was overtaken keeps the buffer, which no slot refers to any more, and decides again. So at
+//! worst its tokens are taken twice, and counted twice under a watched entry (I3). No change that was reported as done
+//! is lost.
 //!
-//! **A writer that keeps losing holds the slot** from its next read to its write ([`SlotsHandle::hold`]): changes in
+//! **A writer that keeps losing holds the slot** from its next read to its write ([`SlotsHandle::hold`]). Changes in
 //! place are so much quicker than copies that it would never succeed otherwise.
 
 use alloc::boxed::Box;
@@ -32,14 +32,14 @@ mod tests;
 
 /// Marks the absence of a buffer.
 const NONE: u32 = u32::MAX;
-/// Maximum number of reads of a slot that others keep writing meanwhile.
+/// Maximum number of reads of a slot that others keep writing.
 const READS_MAX: u32 = tries(1_000, 3);
 /// Number of these reads after which the reader holds the slot while it reads.
 const READS_BESIDE: u32 = tries(16, 1);
-/// Maximum number of checks of a held slot before it is read as it is: some microseconds, a hundred times the duration
-/// of a change.
+/// Maximum number of checks of a held slot before its current contents are read: some microseconds, a hundred times the
+/// duration of a change.
 const LOOKS_MAX: u32 = tries(100, 2);
-/// Number of late writes of a slot in a row after which the next read holds it.
+/// Number of consecutive late writes of a slot after which the next read holds it.
 const LOSSES_MAX: u32 = 3;
 
 /// The slots. Threads read and write them through handles.
@@ -66,7 +66,6 @@ impl SharedSlots {
         })
     }
 
-    /// The number of slots.
     pub fn count(&self) -> u32 {
         u32::try_from(self.heads.len()).unwrap_or(u32::MAX)
     }
@@ -81,19 +80,19 @@ impl SharedSlots {
         self.buffers.get(state.buffer as usize)
     }
 
-    /// Takes a spare buffer for writing, or `None` if more threads write than were announced.
+    /// Takes a spare buffer for writing; `None` if more threads write than were announced.
     fn take_spare(&self) -> Option<u32> {
-        // Twice: one may be put behind the walk while the one before it is taken.
+        // Twice: a buffer may be put behind the walk while the one before it is taken.
         let places = self.spare.iter().chain(&*self.spare);
         let mut taken = places.map(|place| place.swap(NONE, Ordering::Acquire));
         taken.find(|number| *number != NONE)
     }
 
-    /// Makes a buffer that no slot refers to a spare one.
+    /// Makes a buffer that no slot refers to a spare.
     fn put_back(&self, number: u32) {
         let put =
             |place: &AtomicU32| place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok();
-        // There is a place for each, but one may be emptied behind the walk while another is filled before it.
+        // There is a place for each, but one may be emptied behind the walk while another before it is filled.
         while !self.spare.iter().any(put) {
             spin_loop();
         }
@@ -104,13 +103,13 @@ impl SharedSlots {
 pub struct SlotsHandle {
     slots: Arc<SharedSlots>,
     held: Option<HeldSlot>,
-    /// The slot of its last writes that came too late.
+    /// The slot of the handle's last late writes.
     lost: u32,
-    /// Number of these writes.
+    /// Number of consecutive late writes of that slot.
     losses: u32,
 }
 
-/// A slot that a handle holds until it writes, and the slot's state, held.
+/// A slot that a handle holds until it writes, and the slot's state while held.
 #[derive(PartialEq)]
 struct HeldSlot {
     index: u32,
@@ -118,7 +117,6 @@ struct HeldSlot {
 }
 
 impl SlotsHandle {
-    /// Creates a handle of `slots`.
     pub fn new(slots: Arc<SharedSlots>) -> Self {
         Self { slots, held: None, lost: 0, losses: 0 }
     }
@@ -158,8 +156,8 @@ impl Slots for SlotsHandle {
                 continue;
             }
             buffer.read(into);
-            // A word that a later owner of the buffer wrote is read only after that owner's fence, so the
-            // head that is read now is newer than the one from before it.
+            // A word that a later owner of the buffer wrote is read only after that owner's fence, so the head read now
+            // is newer than the one read before it.
             fence(Ordering::Acquire);
             if head.state_relaxed() == seen {
                 return Ok(Version(seen.version));
@@ -209,7 +207,7 @@ impl Slots for SlotsHandle {
 }
 
 impl SlotsHandle {
-    /// Reads slot `index`, and holds it for the next write. None if others hold it all the time.
+    /// Reads slot `index`, and holds it for the next write; `None` if others hold it all the time.
     #[cold]
     pub(super) fn hold(&mut self, index: u32, into: &mut Slot) -> Option<Version> {
         let head = self.slots.head(index)?;

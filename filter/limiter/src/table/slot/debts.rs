@@ -1,22 +1,22 @@
 //! Debts of evicted keys, three bytes each.
 //!
-//! If more keys owe something than a slot has entries, the debts of those that owe least are kept here, as a label and
-//! the time at which their bucket is full again. This is the Space-Saving algorithm of Metwally, Agrawal and El Abbadi
-//! ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay. A flood's
-//! tail is stored ever more coarsely, never too low.
+//! If more keys are in debt than a slot has entries, the smallest debts are kept here, as a label and the time at which
+//! the bucket is full again. This is the Space-Saving algorithm of Metwally, Agrawal and El Abbadi ("Efficient
+//! Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay. A flood's tail is stored
+//! ever more coarsely, never too low.
 //!
 //! * A **label** is the group of the key's rule and eight bits of the key. All keys with a debt's label owe it.
 //! * A **time** has seven significant bits, and is rounded up. It is relative to the slot's *base*, the
 //!   latest time at which the debts changed; debts paid by then are dropped.
-//! * When there would be more than [`DEBTS_MAX`], the least debt of the group with the most is merged into a
-//!   shared one. Every key of the group without an entry owes that, so new keys start with less.
+//! * If there would be more than [`DEBTS_MAX`], the smallest debt of the group with the most is merged into a
+//!   shared one. Every key of the group without an entry owes it, so new keys start with less.
 //!
-//! **No key owes less for being evicted.** A debt leaves this list when it is paid, or when another one that
-//! is at least as large also covers it. So a key's bucket is never fuller than if it had kept its entry (I3).
-//! Some are emptier: a key shares its label with another by a chance of 1 in 256 for each debt of its group,
-//! and every new key of a group with merged debts owes those. With few rules, most have a group of their own:
-//! 16 groups keep a flood on one rule apart from another's clients, which owe less if it is faster. A debt
-//! too long to store is cut to [`DEBT_NS_MAX`].
+//! **No key owes less for being evicted.** A debt leaves this list when it is paid, or when another debt that is at
+//! least as large also covers it. So a key's bucket is never fuller than if it had kept its entry (I3). Some are
+//! emptier: a key shares its label with another by a chance of 1 in 256 for each debt of its group, and every new key
+//! of a group with merged debts owes those. With few rules, most have a group of their own: 16 groups keep a flood on
+//! one rule apart from another rule's clients, who owe less if that rule is faster. A debt too long to store is cut
+//! to [`DEBT_NS_MAX`].
 
 use core::cmp::Reverse;
 
@@ -56,14 +56,14 @@ impl Slot {
         owed
     }
 
-    /// Stores the debt of the key `tag`, which is evicted. The debt is paid at `until`, or [`DEBT_NS_MAX`] after `now`.
+    /// Stores the debt of the evicted key `tag`, paid at `until`, or at the latest [`DEBT_NS_MAX`] after `now`.
     pub(super) fn keep_debt(&mut self, tag: Tag, until: Time, now: Time) {
         if until <= now {
             return;
         }
         let base = if self.debts() == 0 { now } else { self.base().max(now) };
         self.forget_paid(base);
-        // `until` is after `now`, so the debt is not paid. If the clock stepped back, it is raised to after the base.
+        // `until` is after `now`, so the debt is unpaid. If the clock stepped back, it is raised to after the base.
         let debt = Debt::new(label_of(tag), until.min(now + DEBT_NS_MAX).max(base + 1), base);
         if self.raise(debt) {
             return;
@@ -94,7 +94,7 @@ impl Slot {
         (0..self.debts()).map(|i| self.debt_at(i))
     }
 
-    /// Raises the debt with the same label to this one. Returns false if there is none.
+    /// Raises the debt with the same label to this one; false if there is none.
     fn raise(&mut self, debt: Debt) -> bool {
         let base = self.base();
         let Some(i) = (0..self.debts()).find(|i| self.debt_at(*i).label() == debt.label()) else {
@@ -106,7 +106,7 @@ impl Slot {
         true
     }
 
-    /// Drops the debts paid by `base`, and makes that the base. The other times read the same from there.
+    /// Drops the debts paid by `base`, and makes that the base. The times of the others stay the same.
     fn forget_paid(&mut self, base: Time) {
         let (before, mut i) = (self.base(), 0);
         while i < self.debts() {
@@ -115,10 +115,10 @@ impl Slot {
         self.set_base(base);
     }
 
-    /// Merges the least debt of the group with the most debts into the one that the group shares.
+    /// Merges the smallest debt of the group with the most debts into the one that the group shares.
     fn merge_least(&mut self) {
         let base = self.base();
-        // A group's first merge frees nothing: that debt becomes the shared one.
+        // A group's first merge frees nothing: the merged debt becomes the shared one.
         for _ in 0..=GROUPS {
             let of_keys = (0..self.debts()).map(|i| (i, self.debt_at(i))).filter(|(_, debt)| !debt.is_shared());
             let mut sizes = [0_u8; GROUPS];
@@ -172,7 +172,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with a map that forgets nothing.
+        /// Compares with a map that forgets nothing.
         // I3
         #[test]
         fn no_key_owes_less_than_its_debt(

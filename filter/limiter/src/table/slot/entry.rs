@@ -16,12 +16,12 @@ pub enum Entry {
     Watched(Watched),
 }
 
-/// A key within its fair share, or one cell of a key under a rule that counts by another algorithm.
+/// A key within its fair share, or one cell of a key under another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cold {
     /// Bucket of the rule's whole quota.
     pub(crate) bucket: Bucket,
-    /// The POP's fair share of it; once that is used up, the key becomes watched.
+    /// The POP's fair share of the quota; once it is used up, the key becomes watched.
     pub share: FairShare,
 }
 
@@ -31,7 +31,7 @@ pub struct Watched {
     /// Bucket of the rule's whole quota, capped by grants.
     pub(crate) bucket: Bucket,
     pub(crate) until: Time,
-    /// Identifies the span that the counts cover.
+    /// Identifies the period that the counts cover.
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
@@ -48,14 +48,14 @@ pub(crate) enum SharingState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounded {
-    /// Demand in this epoch, in tokens: the sum of what workers have added so far.
+    /// Demand in this epoch, in tokens: the sum of the workers' additions so far.
     pub(crate) asked: u32,
     /// Time at which the first unconfirmed token was admitted.
     pub(crate) unconfirmed_since: Moment,
     pub(crate) hold: Hold,
 }
 
-/// State of a strict rule's key: the `charged - admitted` tokens may be spent, unless the key is barred.
+/// State of a strict rule's key. `charged - admitted` tokens may be spent, unless the key is barred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strict {
     /// Tokens that requests wait for.
@@ -79,8 +79,8 @@ pub(crate) enum Hold {
         /// Rate divisor, 1 to [`DIVISOR_MAX`].
         divisor: u32,
     },
-    /// No grant. While the POP was offline, one request took more than a fair share of the burst from a full bucket,
-    /// which was charged `cost` tokens once for each of 2 to [`DIVISOR_MAX`] `pops`.
+    /// No grant. While the POP was offline, a request took more than a fair share of the burst from a full bucket,
+    /// which was charged `cost` tokens for each of `pops`, 2 to [`DIVISOR_MAX`].
     Share { cost: u32, pops: u32 },
 }
 
@@ -113,12 +113,12 @@ impl LocalLimits {
         bucket.missing(&self.quota, now).saturating_sub(withheld)
     }
 
-    /// The share of a key that was evicted and comes back owing `owed`. The debt counts as used, up to the
-    /// whole share, so that the fleet gets reports of the key however often it is evicted.
+    /// The share of a key that was evicted and returns owing `owed`. The debt counts as used, up to the whole share, so
+    /// that the fleet gets reports of the key however often it is evicted.
     ///
     /// A debt does not record how much of it was reported: all if the key was watched; all but at most a fair share if
-    /// it was cold. So a key that was watched may be charged for that share again at each eviction, and one that was
-    /// past its share, in a slot without room to watch it, reports no more than the share.
+    /// it was cold. So a key that was watched may be charged for that share again at each eviction, and a key beyond
+    /// its share, in a slot without room to watch it, reports no more than the share.
     pub(crate) fn share_of_debt(&self, owed: Bucket, now: Time) -> FairShare {
         let unreported_max = self.quota.burst().div_ceil(self.divisor.max(1));
         let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
@@ -139,8 +139,8 @@ impl Cold {
 }
 
 impl Watched {
-    /// The entry of a key that becomes watched at `now`, because it takes `taking` tokens that its share does not have.
-    /// Its unreported tokens are reported now. Their number is in the share, because the bucket may lack more.
+    /// The entry of a key that becomes watched at `now`, because it takes `taking` tokens beyond its share. Its
+    /// unreported tokens are reported now. Their number is in the share, because the bucket may lack more.
     pub(crate) fn begin(cold: &Cold, limits: &LocalLimits, taking: u32, now: Time) -> Self {
         let LocalLimits { quota, divisor, .. } = limits;
         let used = cold.share.tokens_used(quota, *divisor, now);
@@ -163,8 +163,8 @@ impl Watched {
         }
     }
 
-    /// The key's first entry after its rule's quota changed from `before`, with its new `bucket`. Its grant carries
-    /// over, for the same fraction of the rate and of the burst. `None` if it has no grant.
+    /// The key's first entry after its rule's quota changed from `before`, with its new `bucket`. The grant carries
+    /// over, for the same fraction of the rate and of the burst; `None` without a grant.
     pub(crate) fn under(&self, quota: &Quota, before: &Quota, bucket: Bucket, now: Time) -> Option<Self> {
         let (ratio, burst, divisor) = self.grant_at(now)?;
         let bits = u128::from(ratio.bits()) * u128::from(before.token_ns()) / u128::from(quota.token_ns());
@@ -179,7 +179,7 @@ impl Watched {
         Some(Self { bucket, until: self.until, epoch: epoch_of(now), admitted: 0, charged: 0, kind })
     }
 
-    /// Its state under a bounded rule. State from a strict rule, before the rules were replaced, has ended.
+    /// State under a bounded rule. State from a strict rule, before the rules were replaced, has ended.
     fn bounded(&self) -> Bounded {
         match self.kind {
             SharingState::Bounded(bounded) => bounded,
@@ -191,14 +191,14 @@ impl Watched {
         }
     }
 
-    /// Changes its state under a bounded rule, to which it belongs from now on.
+    /// Changes the state under a bounded rule, to which the key belongs from now on.
     fn change_bounded(&mut self, change: impl FnOnce(&mut Bounded)) {
         let mut bounded = self.bounded();
         change(&mut bounded);
         self.kind = SharingState::Bounded(bounded);
     }
 
-    /// Records that its full bucket gave `cost` tokens offline, and was charged that for each of `pops`.
+    /// Records that the full bucket admitted `cost` tokens offline, and was charged them for each of `pops`.
     pub(crate) fn owe_share(&mut self, cost: u32, pops: u32) {
         let hold = Hold::Share { cost, pops: pops.clamp(1, DIVISOR_MAX) };
         (self.until, self.kind) = (Time::ZERO, SharingState::Bounded(Bounded { hold, ..self.bounded() }));
@@ -228,12 +228,12 @@ impl Watched {
         self.until = self.until.min(stepped(now));
     }
 
-    /// The admit ratio in force at `now`; 1 without a grant.
+    /// The admit ratio valid at `now`; 1 without a grant.
     pub(crate) fn ratio_at(&self, now: Time) -> AdmitRatio {
         self.grant_at(now).map_or(AdmitRatio::ONE, |(ratio, ..)| ratio)
     }
 
-    /// Maximum number of tokens that the bucket may hold at `now`, and its rate divisor, or `None` without a grant.
+    /// Maximum number of tokens that the bucket may hold at `now`, and its rate divisor; `None` without a grant.
     pub(crate) fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         self.grant_at(now).map(|(_, burst, divisor)| (burst, divisor))
     }
@@ -253,7 +253,7 @@ impl Watched {
         }
     }
 
-    /// Number of tokens that its bucket lacks at `now` until it is full, at the burst of its grant or else of `limits`.
+    /// Number of tokens that its bucket lacks at `now` until full, at the burst of its grant or else of `limits`.
     pub(crate) fn missing(&self, limits: &LocalLimits, now: Time) -> u64 {
         let local_burst = self.hold_at(now).map_or(limits.local_burst, |(burst, _)| burst);
         LocalLimits { local_burst, ..*limits }.missing(self.bucket, now)
@@ -288,7 +288,7 @@ impl Watched {
         self.admitted.max(self.asked()) > COUNT_MAX
     }
 
-    /// Begins a new epoch before a counter can wrap. Unconfirmed tokens are carried over.
+    /// Begins a new epoch before a counter can wrap. Unconfirmed tokens carry over.
     pub(super) fn renew(&mut self, now: Time) {
         if self.is_to_renew() {
             self.admitted = self.admitted.saturating_sub(self.charged);
@@ -299,7 +299,7 @@ impl Watched {
         }
     }
 
-    /// Counts `tokens` of demand of a bounded rule's key, admitted or not.
+    /// Adds `tokens` to the demand of a bounded rule's key, admitted or not.
     pub(crate) fn count_asked(&mut self, tokens: u32, now: Time) {
         self.renew(now);
         self.change_bounded(|bounded| bounded.asked = bounded.asked.saturating_add(tokens));
@@ -338,7 +338,7 @@ impl Entry {
         }
     }
 
-    /// Known idle time in ticks, by which the longest idle entry is evicted first.
+    /// Known idle time in ticks. The entry that has been idle longest is evicted first.
     pub(super) fn idle_ticks(&self, now: Time) -> u32 {
         match self {
             Self::Cold(cold) => cold.share.age(now),

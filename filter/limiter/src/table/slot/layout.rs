@@ -13,8 +13,8 @@
 //! 510  zero        2 B
 //! ```
 //!
-//! A read out of range gives zero and a write out of range does nothing, so no index can trap. Unused units
-//! may hold anything.
+//! A read out of range returns zero and a write out of range does nothing, so no index can trap. Unused units may
+//! contain anything.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ pub(super) const UNITS: usize = 16;
 pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
 pub(crate) const WATCHED_UNITS: usize = 2;
 
-/// "WER5": the layout above, and that of a watched entry. The names of shared slots carry the same digit.
+/// "WER5": the layout above, and that of a watched entry. The names of shared slots contain the same digit.
 const FORMAT: [u8; 4] = *b"WER5";
 pub(super) const WORD_BYTES: usize = 8;
 pub(super) const HEADER_BYTES: usize = 24;
@@ -48,7 +48,7 @@ pub(super) const BASE: usize = 16;
 
 const _: () = assert!(DEBTS_OFFSET + DEBTS_MAX * DEBT_BYTES <= SLOT_BYTES);
 
-/// The packed set of entries. Reads and writes its bytes in place.
+/// The packed set of entries, read and written in place.
 #[derive(Clone)]
 pub struct Slot {
     bytes: Box<[u8; SLOT_BYTES]>,
@@ -83,7 +83,7 @@ impl Slot {
         }
     }
 
-    /// Reads the bytes of a sealed slot. False if they are not a slot or were torn; the contents are undefined then.
+    /// Reads the bytes of a sealed slot; false if they are no slot or were torn, and then the contents are undefined.
     pub fn unseal(&mut self, bytes: Vec<u8>) -> bool {
         let Ok(bytes) = bytes.try_into() else { return false };
         self.bytes = bytes;
@@ -106,7 +106,7 @@ impl Slot {
         usize::from(self.array::<1>(COLD_COUNT)[0])
     }
 
-    /// True if none of its keys is watched, and none was ever banned.
+    /// True if none of the slot's keys is watched, and none was ever banned.
     pub(crate) fn is_plain(&self) -> bool {
         const { assert!(BANS == WATCHED_COUNT + 3) };
         let [watched, _, _, bans] = self.array(WATCHED_COUNT);
@@ -174,7 +174,7 @@ impl Slot {
         Tag(self.word(watched_offset(i)))
     }
 
-    /// The tag of the `i`-th cold entry. If there are fewer, that of no entry.
+    /// The tag of the `i`-th cold entry. If there are fewer, a tag of no entry.
     pub(crate) fn cold_tag(&self, i: usize) -> Tag {
         Tag(self.word(cold_offset(i)))
     }
@@ -313,16 +313,17 @@ pub(crate) const WATCHED_WORDS: usize = 5;
 const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
 const LEASE: u32 = SHARE + 1;
 const BAR: u32 = LEASE + 1;
-/// Bits of an entry's tokens; the rest of that half holds its rate divisor.
+/// Bits of an entry's tokens; the rest of that half is its rate divisor.
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && DIVISOR_MAX <= u32::MAX >> BURST_BITS);
-/// Number of steps of a strict rule's times in one step of the others.
+/// Number of steps of a strict rule's times in one step of other times.
 const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
 const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
 
 impl Watched {
-    /// Number of leading words that requests change: bucket, `unconfirmed_since`, `admitted`; end and epoch stay.
+    /// Number of leading words that requests change: bucket, `unconfirmed_since`, `admitted`; the end and the
+    /// epoch stay.
     pub(crate) const WORDS_OF_REQUESTS: usize = 3;
 
     pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {

@@ -3,14 +3,14 @@
 //! On Envoy nothing in shared data can ever be removed. So the table is a fixed number of slots with fixed names, and a
 //! slot is a fixed number of bytes ([`layout`]) with [`entry`]s under tags.
 //!
-//! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. Next is the key that
-//! owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that when it comes back. So
-//! a client gains nothing by rotating keys. A new key gets a bucket of its own while the slot can distinguish its
-//! debts; there is room for twice as many debts as entries.
+//! **Eviction never pays.** Entries with a full bucket contain no information and are evicted first. Next is the key
+//! that owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with it on return. So a
+//! client gains nothing by rotating keys. A new key gets a bucket of its own while the slot can distinguish its debts;
+//! there is room for twice as many debts as entries.
 //!
 //! An entry that a debt cannot replace is never evicted: one with a lease, with unconfirmed counts, or with a cell of
-//! another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; any other stays cold. Keys whose cells find no
-//! room share their rule's overflow cell; a few units are reserved for these.
+//! another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; further keys stay cold. Keys whose cells find
+//! no room share their rule's overflow cell; a few units are reserved for these.
 
 mod debts;
 mod entry;
@@ -43,7 +43,7 @@ pub fn slots_for(keys: u32) -> u32 {
     u32::try_from(KEYS_PER_SLOT).map_or(keys, |per_slot| keys.div_ceil(per_slot))
 }
 
-/// Units that only overflow cells may keep. Each takes one, and a rule has one.
+/// Units that only overflow cells may keep. Each cell takes one, and a rule has one cell.
 const OVERFLOW_UNITS: usize = 2;
 /// Number of the cell that holds a key's ban; the last one.
 const BAN: u8 = 9;
@@ -52,12 +52,12 @@ const WATCHED_MAX: usize = 6;
 
 const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
 
-/// The entry under a tag, or the one that a new key starts with.
+/// The entry under a tag, or the initial entry of a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) tag: Tag,
     pub(crate) entry: Entry,
-    /// Debt of the key from its last eviction; full for a key that has an entry.
+    /// Debt of the key from its last eviction; full for a key with an entry.
     pub(crate) owed: Bucket,
     /// True if the bucket is charged for other keys' debts, because the slot could not distinguish all debts.
     pub(crate) is_shared: bool,
@@ -66,7 +66,6 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Lowers the bucket to at most `bucket`.
     pub(crate) fn owe(&mut self, bucket: Bucket) {
         if self.at.is_none() {
             self.owed = self.owed.max(bucket);
@@ -80,7 +79,6 @@ impl Placement {
     }
 }
 
-/// Position of an entry in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Watched(usize),
@@ -88,7 +86,7 @@ enum At {
 }
 
 impl Slot {
-    /// The entry of the key `tag`, or the one that it starts with.
+    /// The entry of the key `tag`, or its initial entry.
     #[inline]
     pub(crate) fn find_or_new(&self, tag: Tag, now: Time) -> Placement {
         match self.find(tag) {
@@ -137,8 +135,8 @@ impl Slot {
         Some(0)
     }
 
-    /// Stores `entry` under `tag`, if necessary in place of entries that may be evicted. Returns the number of these
-    /// that held no information, or `None` if there was no room. There is always room for a cold bucket.
+    /// Stores `entry` under `tag`, if necessary in place of entries that may be evicted. Returns the number of evicted
+    /// entries without information; `None` if there was no room. There is always room for a cold bucket.
     #[inline]
     pub(crate) fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
         match (entry, self.find_watched(tag), self.find_cold(tag)) {
@@ -187,7 +185,7 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Makes a key watched that is not watched yet. None if there is no room.
+    /// Makes a key watched that is not watched yet; `None` if there is no room.
     fn begin_watching(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let goes = |i| {
             let (tag, entry) = self.watched_entry(i);
@@ -213,8 +211,9 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by one that
-    /// is not watched. It keeps its debt, but its tokens are not reported. None if there is no such key.
+    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by a key
+    /// that is not watched. The replaced key keeps its debt, but its tokens go unreported. `None` if there is no
+    /// such key.
     pub(crate) fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
         let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
@@ -223,7 +222,7 @@ impl Slot {
         self.begin_watching(tag, watched, now).map(|more| dropped + more)
     }
 
-    /// Number of keys about which the slot holds information at `now`, as entries or as debts.
+    /// Number of keys about which the slot contains information at `now`, as entries or as debts.
     pub(crate) fn keys_at(&self, now: Time) -> usize {
         let keys = self.entries().filter(|(tag, entry)| !tag.is_overflow() && !entry.is_spent(now));
         keys.count() + self.debts_at(now)
@@ -239,14 +238,15 @@ impl Slot {
         is_empty || self.kept_units(now) < UNITS - OVERFLOW_UNITS
     }
 
-    /// Units of entries that must stay, overflow cells excepted.
+    /// Units of entries that must stay, except overflow cells.
     fn kept_units(&self, now: Time) -> usize {
         let kept = self.entries().filter(|(tag, entry)| !tag.is_overflow() && may_go(*tag, entry, now).is_none());
         kept.map(|(_, entry)| if let Entry::Watched(_) = entry { WATCHED_UNITS } else { 1 }).sum()
     }
 
-    /// Makes room for `units` more. Returns the number of spent entries that were dropped, or `None` if all must stay.
-    /// The key whose bucket is full again soonest is evicted first, so a fast rule's keys make room for a slow one's.
+    /// Makes room for `units` more. Returns the number of spent entries that were dropped; `None` if all must stay.
+    /// The key whose bucket is full again soonest is evicted first, so keys of a fast rule make room for those of a
+    /// slow one.
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
@@ -257,7 +257,7 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Evicts an entry that may go. Returns 1 if it held no information, else 0.
+    /// Evicts an entry that may go. Returns 1 if it contained no information, else 0.
     fn let_go(&mut self, tag: Tag, now: Time) -> u32 {
         let Some(entry) = self.get(tag) else { return 0 };
         self.remove(tag);
@@ -274,7 +274,7 @@ impl Slot {
         self.forget_debt(tag);
     }
 
-    /// End of the ban of the key `tag`, or `None` if it is not banned at `now`.
+    /// End of the ban of the key `tag`; `None` if it is not banned at `now`.
     // Rarely called, so it is kept out of line.
     #[inline(never)]
     pub(crate) fn banned_until(&self, tag: Tag, now: Time) -> Option<Time> {
@@ -282,7 +282,7 @@ impl Slot {
         (now < until).then_some(until)
     }
 
-    /// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no room.
+    /// Bans the key `tag` until `until`, or until a known ban ends if that is later; `None` if the slot has no room.
     pub(crate) fn ban(&mut self, tag: Tag, until: Time, now: Time) -> Option<()> {
         let until = self.banned_until(tag, now).map_or(until, |known| known.max(until));
         self.write(BANS, [1]);
@@ -328,14 +328,14 @@ impl Slot {
     }
 }
 
-/// The reason why an entry may be evicted; the greatest goes first.
+/// The reason why an entry may be evicted. Entries with the greatest go first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Going {
-    /// The entry only records that there are no tokens, which weir-sync would send again.
+    /// The entry only records that there are no tokens, which weir-sync would state again.
     Barred,
-    /// A debt can replace it; the one that owes least goes first.
+    /// A debt can replace the entry; the key that owes least goes first.
     Indebted(Reverse<Bucket>),
-    /// It holds no information; the one that has been idle longest goes first.
+    /// The entry contains no information; the one idle longest goes first.
     Spent(u32),
 }
 

@@ -12,7 +12,7 @@ pub(crate) const BAR_STEP_NS: u64 = 1 << FINE_BITS;
 const LATE_NS: u64 = SECOND_NS;
 
 impl Watched {
-    /// Its state under a strict rule. A key that was not under one starts without any.
+    /// State under a strict rule. A key that was not under one starts without any.
     fn strict(&self) -> Strict {
         match self.kind {
             SharingState::Strict(strict) => strict,
@@ -23,14 +23,14 @@ impl Watched {
         }
     }
 
-    /// Changes its state under a strict rule. From now on it belongs to such a rule.
+    /// Changes the state under a strict rule, to which the key belongs from now on.
     fn change_strict(&mut self, change: impl FnOnce(&mut Strict)) {
         let mut strict = self.strict();
         change(&mut strict);
         self.kind = SharingState::Strict(strict);
     }
 
-    /// Begins a new epoch, with a value that the key never had before.
+    /// Begins a new epoch, with a number that the key never had before.
     pub(crate) fn begin_epoch(&mut self, now: Time) {
         let next = self.epoch.wrapping_add(1);
         let now_named = epoch_of(now);
@@ -50,30 +50,31 @@ impl Watched {
         }
     }
 
-    /// True if the epoch's lease has ended at `now`. Unknown for a barred key: tokens may be under way.
+    /// True if the epoch's lease has ended at `now`. False for a barred key: tokens may be under way.
     pub(crate) fn is_over(&self, now: Time) -> bool {
         self.admitted.max(self.charged) > 0 && self.until <= now && !self.is_barred()
     }
 
-    /// True if it is barred, or was when it last had a request.
+    /// True if the key is barred, or was at its last request.
     pub(crate) fn is_barred(&self) -> bool {
         self.strict().is_barred
     }
 
-    /// Adds a lease: the budget is debited for `charged` tokens of this epoch in total, to be spent before `until`.
+    /// Adds a lease: the budget is debited `charged` tokens of this epoch in total, to be spent before `until`.
     pub(crate) fn lease(&mut self, charged: u32, until: Time) {
         let (is_first, is_barred) = (self.charged == 0, self.strict().is_barred);
         self.charged = self.charged.max(charged);
         if is_barred && self.charged <= self.admitted {
             return;
         }
-        // The end of a bar is no lease, so it does not prolong the time of the new tokens.
+        // The end of a bar is not a lease, so it does not prolong the time of the new tokens.
         let before = if is_first || is_barred { Time::ZERO } else { self.until };
         self.until = before.max(fine(until));
         self.change_strict(|strict| strict.is_barred = false);
     }
 
-    /// Bars the key till a step after `until` at most: weir-sync has no tokens before. Ignored while some are held.
+    /// Bars the key until at most one step after `until`: weir-sync has no tokens before. Ignored while tokens
+    /// are held.
     pub(crate) fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
             self.until = fine(until + BAR_STEP_NS);
@@ -83,7 +84,7 @@ impl Watched {
         }
     }
 
-    /// Ends the bar, because tokens were given back to the budget.
+    /// Ends the bar, because tokens were returned to the budget.
     pub(crate) fn unbar(&mut self) {
         if self.strict().is_barred {
             self.until = Time::ZERO;
@@ -99,7 +100,7 @@ impl Watched {
         if is_far { u64::MAX } else { updated_at.nanos_until(now) }
     }
 
-    /// Keeps the entry until `until`, while its debit is under way; an epoch with a lease is not prolonged.
+    /// Keeps the entry until `until`, while its debit is under way. Does not prolong an epoch with a lease.
     pub(crate) fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
             self.until = fine(until);

@@ -9,7 +9,7 @@ const OVERFLOW_BIT: u64 = 1 << 63;
 const CELL_BIT: u64 = 1 << 62;
 /// Position of a rule's group in a tag.
 const GROUP_SHIFT: u32 = 58;
-/// Bits of a tag that come from its rule's salt alone.
+/// Bits of a tag that depend only on its rule's salt.
 const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub struct Tag(pub(super) u64);
 impl Tag {
     pub(super) const GROUP_BITS: u32 = 4;
 
-    /// A rule's salt, made from a hash; `is_cell` if its keys are counted in cells instead of buckets.
+    /// A rule's salt from a hash. `is_cell` is true if its keys are counted in cells instead of buckets.
     pub(crate) const fn salt(hash: u64, is_cell: bool) -> u64 {
         if is_cell { hash | CELL_BIT } else { hash & !CELL_BIT }
     }
@@ -28,7 +28,7 @@ impl Tag {
         Self((key_tag & !RULE_BITS ^ rule_salt) & !OVERFLOW_BIT)
     }
 
-    /// The tag of the same key under the rule with `other_salt`, if this is the one under the rule with `salt`.
+    /// The tag under the rule with `other_salt` of the key that has this tag under the rule with `salt`.
     #[must_use]
     pub(crate) const fn under(self, salt: u64, other_salt: u64) -> Self {
         Self(self.0 ^ (salt ^ other_salt) & !OVERFLOW_BIT)
@@ -46,20 +46,20 @@ impl Tag {
         self.0 & CELL_BIT != 0
     }
 
-    /// The group of its rule; only for a bucket's tag.
+    /// The group of the tag's rule; only for a bucket's tag.
     pub(super) const fn group(self) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
         let group = (self.0 >> GROUP_SHIFT) as u32 & ((1 << Self::GROUP_BITS) - 1);
         group
     }
 
-    /// The `i`-th tag of this key: this tag itself for 0, a cell's for the others.
+    /// The `i`-th tag of this key: this tag for 0, a cell's tag for other numbers.
     #[must_use]
     pub(crate) const fn beside(self, i: u8) -> Self {
         if i == 0 {
             return self;
         }
-        // The factor is odd, so all 256 differ; the overflow bit stays as it is.
+        // The factor is odd, so all 256 differ; the overflow bit is unchanged.
         Self((self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT) | CELL_BIT)
     }
 
@@ -74,13 +74,12 @@ pub(crate) struct Moment(u32);
 
 /// Binary logarithm of a step in nanoseconds.
 pub(super) const STEP_BITS: u32 = 22;
-/// The same of a strict rule's times: a microsecond, because a refusal in a window's last step may be wrong.
+/// Likewise for a strict rule's times: a microsecond, because a refusal in a window's last step may be wrong.
 pub(super) const FINE_BITS: u32 = 10;
 pub(super) const MOMENT_BITS: u32 = 24;
 const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
 
 impl Moment {
-    /// The step that `time` is in.
     pub(crate) fn of(time: Time) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
         Self::from_bits((time.as_nanos() >> STEP_BITS) as u32)
@@ -102,7 +101,7 @@ impl Moment {
         (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
     }
 
-    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two steps.
+    /// Nanoseconds from this to `now`, which is later: at most the true time, and less by at most two steps.
     pub(super) fn nanos_until(self, now: Time) -> u64 {
         match self.steps_until(Self::of(now)) {
             // The clock stepped back.
@@ -111,7 +110,7 @@ impl Moment {
         }
     }
 
-    /// This moment, or a quarter of the range before `now` if older: that would soon read as being in the future.
+    /// This moment, or a quarter of the range before `now` if older, since an older one would soon read as future.
     pub(super) fn within_reach(self, now: Time) -> Self {
         let now = Self::of(now);
         let is_far = self.steps_until(now) > MOMENT_MASK / 4 && self.is_before(now);
@@ -165,7 +164,7 @@ impl Debt {
     /// The debt that is paid at `until`, rounded up; `base` is at most [`DEBT_NS_MAX`] before that.
     pub(super) fn new(label: u32, until: Time, base: Time) -> Self {
         let owes = until.nanos_since(base);
-        // A size at which it is 64 to 127 steps after the base. If rounding up exceeds that, the next size.
+        // A size at which the time is 64 to 127 steps after the base. If rounding up exceeds that, the next size.
         let size = (u64::BITS - owes.leading_zeros()).saturating_sub(SIZE_SHIFT).max(STEP_BITS_MIN);
         let steps = |size: u32| until.as_nanos().div_ceil(1 << size);
         let ahead = steps(size).saturating_sub(base.as_nanos() >> size);
@@ -180,7 +179,7 @@ impl Debt {
         self.0 >> LABEL_SHIFT
     }
 
-    /// Time at which it is paid: the first one from `base` on that its steps can represent.
+    /// Time at which the debt is paid: the first from `base` on that its steps can represent.
     pub(super) fn until(self, base: Time) -> Time {
         let size = STEP_BITS_MIN + (self.0 >> SIZE_SHIFT & SIZE_MASK);
         let begin = base.as_nanos() >> size;
