@@ -1,11 +1,11 @@
-//! The time of a POP. It continues when its host's monotonic clock steps back, as when a virtual machine is moved, and
-//! when a clock that stepped back returns.
+//! The time of a POP. It continues when its host's monotonic clock steps back, for example because a virtual machine is
+//! moved, and when a clock that stepped back returns.
 //!
-//! All stored times (of buckets, windows, bans, leases, refusals) are of this clock. So a step gives no token and holds
-//! none back (I8). Workers share the offset of the host's clock, as they share the table. The first to notice a step
-//! sets it, by its own last reading, so at most a tick's refill is lost. To continue from the latest reading of all
-//! would give tokens: a key could be full by the first worker's time, and refill again by the difference. Each ticks
-//! more often than [`STEP_NS_MIN`], so each sees a step before the clock returns.
+//! All stored times (of buckets, windows, bans, leases, refusals) are of this clock. So a step adds no token and
+//! withholds none (I8). Workers share the offset of the host's clock, as they share the table. The first worker that
+//! notices a step sets the offset by its own last reading, so at most a tick's refill is lost. Continuing from the
+//! latest reading of all workers would add tokens: a key could be full by the first worker's time, and refill again by
+//! the difference. Each worker ticks more often than [`STEP_NS_MIN`], so each notices a step before the clock returns.
 
 use super::host::{Host, SharedValue};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -18,12 +18,12 @@ pub(super) struct WorkerClock {
     /// Nanoseconds by which the host's clock is behind the POP's; negative if it is ahead.
     behind_ns: i64,
     read: Time,
-    /// Advance since that reading at which the host's clock counts as returned, in nanoseconds.
+    /// Nanoseconds after that reading from which the host's clock counts as returned.
     return_ns: u64,
 }
 
 impl WorkerClock {
-    /// Starts at a worker's begin, when the host's clock reads `read`.
+    /// Creates the clock of a worker that starts when the host's clock reads `read`.
     pub(super) fn begin(host: &mut dyn Host, read: Time) -> Self {
         host.open_value(SharedValue::Behind);
         Self::behind(known_ns(host), read)
@@ -36,7 +36,7 @@ impl WorkerClock {
 
     #[cfg_attr(target_arch = "wasm32", inline(never))]
     pub(super) fn time(&mut self, host: &mut dyn Host, read: Time) -> Time {
-        // For a clock that stepped back, the difference wraps, to more than that.
+        // If a clock stepped back, the difference wraps to more than that.
         if read.as_nanos().wrapping_sub(self.read.as_nanos()) >= self.return_ns {
             return self.time_after_step(host, read);
         }
@@ -68,8 +68,8 @@ impl WorkerClock {
         !is_back && !has_returned
     }
 
-    /// The time of a clock that seems to have stepped; another worker may have noticed first. If two notice
-    /// at once, both [follow](WorkerClock::follow) the one that shared its offset last.
+    /// The time of a clock that seems to have stepped. Another worker may have noticed first. If two notice at once,
+    /// both [follow](WorkerClock::follow) the one that shared its offset last.
     #[cold]
     fn time_after_step(&mut self, host: &mut dyn Host, read: Time) -> Time {
         if self.goes_on(self.behind_ns, read) {

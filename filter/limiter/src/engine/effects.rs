@@ -1,4 +1,4 @@
-//! Actions for the host of an engine, and responses to refused clients in the form that the host takes.
+//! Actions for the host of an engine, and responses to refused clients in the host's format.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -30,8 +30,8 @@ pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 /// The next action for a request, and the decision for access logs.
 pub struct RequestDecision<'a> {
     pub step: RequestStep<'a>,
-    /// The decision for access logs, if the configuration asks for it: `allow`, `limit`, `deny` or `block`, and the
-    /// rule that decided, which is empty if none did.
+    /// Decision for access logs, if the configuration asks for it: `allow`, `limit`, `deny` or `block`, and the rule
+    /// that decided (empty if none).
     pub logged: Option<(&'static str, &'a str)>,
 }
 
@@ -41,11 +41,11 @@ impl RequestDecision<'_> {
 
 pub enum RequestStep<'a> {
     Continue,
-    /// Hold it until [`Effect::Resume`] names it.
+    /// Hold the request until [`Effect::Resume`] names it.
     Hold,
-    /// Make this call, and hold the request until the reply: [`super::Engine::answer_request`].
+    /// Make this call, and hold the request until [`super::Engine::answer_request`] gets the reply.
     Call(SyncCall),
-    /// Consume this from the budget, and hold the request meanwhile: [`super::Engine::taken`].
+    /// Consume this from the budget, and hold the request until [`super::Engine::taken`] gets the result.
     Take(Box<Consume>),
     /// Answer the client in place of the upstream. If the host cannot, the request continues.
     Answer(LocalReply<'a>),
@@ -54,53 +54,54 @@ pub enum RequestStep<'a> {
 #[derive(Debug)]
 pub struct LocalReply<'a> {
     pub status: u16,
-    /// The reason in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    /// Reason in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
     pub details: &'a str,
-    /// The headers, made by [`super::Host::pack`].
+    /// Headers, made by [`super::Host::pack`].
     pub headers: &'a [u8],
-    /// The body; for a gRPC client, its message.
+    /// Body; for a gRPC client, its message.
     pub body: &'a str,
 }
 
 /// A call to weir-sync: a POST if it has a body, else a GET.
 #[derive(Debug)]
 pub struct SyncCall {
-    /// Number among the calls of this engine; the reply is passed back with it.
+    /// Number among the calls of this engine, to be passed back with the reply.
     pub number: u64,
     pub path: String,
-    /// The body, a report ([`weir_protocol::messages::CONTENT_TYPE`]).
+    /// Body: a report ([`weir_protocol::messages::CONTENT_TYPE`]).
     pub body: Vec<u8>,
     pub timeout_ms: u32,
 }
 
-/// The reason why a call has no usable body.
+/// Reason why a call has no usable body.
 #[derive(Debug)]
 pub enum Unread {
-    /// There was no good reply; carries a description.
+    /// There was no good reply; contains a description.
     Failed(String),
-    /// The host made no call; carries a description.
+    /// The host made no call; contains a description.
     NotMade(String),
     /// The body has this many bytes, more than [`super::ANSWER_BYTES_MAX`].
     TooLarge(usize),
 }
 
-/// The result of a call: the body of a good reply, or the reason why there is none.
+/// Result of a call: the body of a good reply, or the reason why there is none.
 pub type CallResult = Result<Vec<u8>, Unread>;
 
-/// An action for the host after a tick or a reply, to be done in the order given.
+/// An action for the host after a tick or a reply. Actions are to be done in the order returned.
 pub enum Effect {
-    /// Resume this held request; it may have ended meanwhile.
+    /// Resume this held request, which may have ended meanwhile.
     Resume(u32),
     /// Make this call. Pass its reply, or the failure to make it, to [`super::Engine::answer`].
     Call(SyncCall),
-    /// Tick at this interval from now on, in milliseconds. A host that cannot calls [`super::Engine::has_no_timer`].
+    /// Tick at this interval, in milliseconds, from now on. A host that cannot must
+    /// call [`super::Engine::has_no_timer`].
     SetTimer(u32),
     Log(LogLevel, String),
     /// Take [`super::Engine::counters`] now.
     Flush,
     /// Use the new rules from [`super::Engine::rules`]. The counts are those of the previous rules.
     NewRules(Counters),
-    /// Record the pushed rule set in force, and the one that was refused.
+    /// Record the pushed rule set in force, and the refused one.
     Running(RunningRules),
 }
 
@@ -156,16 +157,16 @@ impl Caller {
 
 const REFUSAL_BYTES_MAX: usize = 300;
 
-/// The result of a call without a reply.
+/// Result of a call without a reply.
 pub fn no_answer() -> Unread {
     Unread::Failed("weir-sync did not answer (no connection, or too late)".to_owned())
 }
 
-/// The result of a reply with this status and `size` bytes, which `body` reads.
+/// Result of a reply with this status and `size` bytes, which `body` reads.
 pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> CallResult {
     if status != 200 {
         let body = if size > ANSWER_BYTES_MAX { Vec::new() } else { body().unwrap_or_default() };
-        // A proxy answers so if its upstream does not. weir-sync's own refusals are JSON.
+        // A proxy answers like this if its upstream does not. weir-sync's own refusals are JSON.
         let trouble = if matches!(status, 502..=504) && !body.starts_with(b"{") {
             format!("weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)")
         } else {
@@ -182,7 +183,7 @@ pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> 
 
 // Responses to refused clients.
 
-/// A rule's responses. The last to a limited client is kept: in a flood the next gets the same whole seconds.
+/// A rule's responses. The last one to a limited client is kept: in a flood, the next states the same whole seconds.
 pub(super) struct RuleReplies {
     pub(super) answers: PreparedResponses,
     limited: Option<LastReply>,
@@ -198,7 +199,7 @@ struct LastReply {
     body: String,
 }
 
-/// A limited client, with what its response depends on besides its rule.
+/// A limited client, with the values that its response depends on besides its rule.
 pub(super) struct LimitedClient {
     pub(super) status: QuotaStatus,
     pub(super) jitter_s: u32,
@@ -218,8 +219,8 @@ impl LastReply {
     }
 }
 
-/// The value of `RateLimit-Policy`: the policies in `status` in rule order, with its own rule's if `with_own`.
-/// So it stays the same for a client, whichever of its quotas is the strictest.
+/// Value of `RateLimit-Policy`: the policies in `status` in rule order, including its own rule's if `with_own`. So it
+/// stays the same for a client, whichever of its quotas is the strictest.
 pub(super) fn policies(all: &[RuleReplies], with_own: bool, status: &QuotaStatus) -> String {
     let others = status.others().iter().map(|other| (usize::from(other.rule), other.partition.as_slice()));
     let own = with_own.then_some((usize::from(status.rule), status.partition()));
@@ -233,7 +234,7 @@ impl RuleReplies {
         Self { answers: PreparedResponses::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
 
-    /// Makes the response to a limited request. Returns `None` if that of `rule` is missing from `all`.
+    /// Makes the response to a limited request; `None` if `all` has none for `rule`.
     pub(super) fn limited<'a>(
         all: &'a mut [Self],
         rule: &Rule,
@@ -305,8 +306,8 @@ impl GrpcSigns {
     }
 
     /// True if the request is gRPC. Every gRPC request has a body: its last frame is a data frame, even if empty (gRPC
-    /// over HTTP2, "EOS"). And it has `te: trailers`, which few others have. So for a flood of POSTs the content type
-    /// is not read, and for one of GETs nothing is.
+    /// over HTTP2, "EOS"). It also has `te: trailers`, which few others have. So in a flood of POSTs the content type
+    /// is not read, and in one of GETs nothing is.
     pub(super) fn are_those_of(&self, request: &mut dyn Request) -> bool {
         !request.is_without_body()
             && request.first_line(&self.te).is_some()
@@ -314,7 +315,7 @@ impl GrpcSigns {
     }
 }
 
-/// The wall clock in nanoseconds since 1970, if the rule's responses depend on it; else 0.
+/// The wall clock in nanoseconds since 1970 if the rule's responses depend on it, else 0.
 pub(super) fn unix_ns_for(rule: &Rule, host: &mut dyn Host) -> u64 {
     if PreparedResponses::is_by_wall_clock(rule) { host.unix_ns() } else { 0 }
 }

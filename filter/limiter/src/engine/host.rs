@@ -1,4 +1,4 @@
-//! The interface of an engine to its program: the process's table, the values that its workers share, and a few facts.
+//! Interface of an engine to its program: the process's table, the values that its workers share, and a few facts.
 //! Nothing here blocks.
 
 use alloc::string::String;
@@ -13,37 +13,37 @@ use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-/// Maximum number of attempts of an ending worker to store its handover, if others keep writing first.
+/// Maximum number of attempts of an ending worker to store its handover if others keep writing first.
 const LEAVES_MAX: u32 = 8;
-/// Set in the number of POPs if that is a guess.
+/// Bit set in the number of POPs if that is a guess.
 const GUESS: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushedVersions {
     /// Version of the shared document; 0 if there is none.
     pub version: u64,
-    /// The latest version that could not be used; 0 if there is none.
+    /// Latest version that could not be used; 0 if there is none.
     pub refused: u64,
 }
 
 /// A value that workers share. Times are eight bytes of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SharedValue {
-    /// The last reply of weir-sync to any worker: live POPs as four bytes (the highest bit marks a guess), the time.
+    /// weir-sync's last reply to any worker: live POPs in four bytes (the highest bit marks a guess), then the time.
     Contact,
     /// Time of the last failed report for which weir-sync is to blame.
     Missed,
-    /// Offset by which the host's clock is behind the POP's, since it stepped back: eight bytes of nanoseconds, signed.
+    /// Nanoseconds by which the host's clock is behind the POP's since it stepped back: eight bytes, signed.
     Behind,
     /// Time of the last greeting of any worker.
     Greeted,
     /// Time before which no worker may begin to fetch a rule set.
     Fetch,
-    /// Announces changes of [`SharedValue::Rules`]: its version and the latest refused one, eight bytes each.
+    /// Announcement of changes of [`SharedValue::Rules`]: its version and the latest refused one, eight bytes each.
     PushedVersions,
-    /// The reason why a rule set was refused: eight bytes of its version, then text.
+    /// Reason why a rule set was refused: eight bytes of its version, then text.
     Refusal,
-    /// The pushed rule set: eight bytes of version, then the document.
+    /// Pushed rule set: eight bytes of version, then the document.
     Rules,
     /// Handover of ended workers: names of the keys to be reported, until another worker takes them.
     Handover,
@@ -53,11 +53,11 @@ impl SharedValue {
     pub const COUNT: u32 = Self::Handover as u32 + 1;
 }
 
-/// Shared values in this program's own memory, each with its version; zero if it is missing.
+/// Shared values in this program's own memory, each with its version; zero if missing.
 #[derive(Default)]
 pub struct SharedValues {
     values: [(Vec<u8>, u32); SharedValue::COUNT as usize],
-    /// The parsed rule set of [`SharedValue::Rules`], and its version.
+    /// Parsed rule set of [`SharedValue::Rules`], and its version.
     parsed: Option<(u64, Arc<RuleSet>)>,
 }
 
@@ -80,7 +80,7 @@ impl SharedValues {
 
 /// The program that an engine runs in. A worker that shares nothing still reads back the values that it wrote.
 pub trait Host {
-    /// The process's identity, with the secret for its keys; made by its first worker.
+    /// The process's identity, including the secret for its keys; made by its first worker.
     fn identity(&mut self) -> TableIdentity;
 
     /// Applies `act` to the values in the program's own memory. A host that shares them in another way does nothing
@@ -102,21 +102,21 @@ pub trait Host {
 
     fn slots(&mut self) -> &mut dyn Slots;
 
-    /// Creates the table, of `slots` slots, if there is none yet.
+    /// Creates the table with `slots` slots, unless it exists.
     fn open(&mut self, slots: u32);
 
-    /// The proxy's own name: the POP's name if the configuration gives none.
+    /// The proxy's own name, used as the POP's name if the configuration states none.
     fn node(&mut self) -> Option<String> {
         None
     }
 
-    /// A random number, which no other worker has.
+    /// A random number that no other worker gets.
     fn random(&mut self) -> u64;
 
     /// The wall clock, in nanoseconds since 1970; 0 if there is none.
     fn unix_ns(&mut self) -> u64;
 
-    /// True if calls to weir-sync can be made at all. Called only if the configuration needs them.
+    /// True if calls to weir-sync can be made at all. Only called if the configuration needs them.
     fn makes_calls(&mut self) -> bool {
         true
     }
@@ -126,21 +126,21 @@ pub trait Host {
         Vec::new()
     }
 
-    /// True if it answers gRPC clients in headers: they get a message instead of a body.
+    /// True if gRPC clients are answered in headers, with a message instead of a body.
     fn answers_grpc(&self) -> bool {
         true
     }
 
-    /// True if [`Host::decided`] is to be called.
+    /// True if the engine is to call [`Host::decided`].
     fn observes_decisions(&self) -> bool {
         false
     }
 
-    /// Reports a decision to the host, if that publishes more of it than the response does.
+    /// Reports a decision to a host that publishes more about it than the response does.
     fn decided(&mut self, _decision: &Decision) {}
 
-    /// The decisions since this process began: of [some rules](crate::counters::reported_in_turn), and the number of
-    /// all rules. Empty for a host without these counts.
+    /// The decisions of [some rules](crate::counters::reported_in_turn) since this process began, and the number of all
+    /// rules. Empty for a host without these counts.
     fn counted(&mut self, _turn: u64) -> (Vec<RuleCounts>, usize) {
         (Vec::new(), 0)
     }
@@ -150,8 +150,8 @@ pub trait Host {
         0
     }
 
-    /// Packs headers into the form that the host takes, once for all clients with the same response. Without a form of
-    /// its own: the lengths and bytes that [`unpacked`] reads.
+    /// Packs headers in the host's format, once for all clients with the same response. The default format is the
+    /// lengths and bytes that [`unpacked`] reads.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
         let mut packed = Vec::new();
         for text in headers.iter().flat_map(|(name, value)| [*name, &**value]) {
@@ -162,7 +162,7 @@ pub trait Host {
     }
 }
 
-/// The names and values that [`Host::pack`] packed, for a host without a form of its own.
+/// The names and values that [`Host::pack`] packed in the default format.
 pub fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut next = move || {
         let (length, rest) = packed.split_first_chunk()?;
@@ -176,13 +176,13 @@ pub fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 // The values that the workers of one process share besides the slots.
 
 impl dyn Host + '_ {
-    /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects it.
+    /// Replaces a shared value without a retry. If it conflicts with another write, a later one corrects it.
     pub(super) fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
         let version = self.get(value).map_or(Version::NONE, |(_, version)| version);
         self.set(value, bytes, version)
     }
 
-    /// A shared time, zero if there is none, and its version.
+    /// A shared time, zero if missing, and its version.
     pub(super) fn time(&mut self, value: SharedValue) -> (Time, Version) {
         let (bytes, version) = self.get(value).unwrap_or((Vec::new(), Version::NONE));
         (Time::from_nanos(<[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes)), version)
@@ -192,13 +192,13 @@ impl dyn Host + '_ {
         let _ = self.replace(value, &at.as_nanos().to_le_bytes());
     }
 
-    /// Replaces the time `before` by `at`; false if another worker was faster. If nothing is shared, each takes it.
+    /// Replaces the time `before` by `at`; false if another worker was faster. If nothing is shared, each succeeds.
     pub(super) fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
         let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
         taken != Err(WriteError::Conflict) || self.time(value).0 == before
     }
 
-    /// The last reply of weir-sync to any worker: the number of live POPs, whether that is a guess, and the time.
+    /// weir-sync's last reply to any worker: the number of live POPs, true if it is a guess, and the time.
     pub(super) fn contact(&mut self) -> Option<(u32, bool, Time)> {
         let (bytes, _) = self.get(SharedValue::Contact).ok()?;
         let (pops, at) = bytes.split_first_chunk::<4>()?;
@@ -213,19 +213,19 @@ impl dyn Host + '_ {
         let _ = self.replace(SharedValue::Contact, &bytes);
     }
 
-    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous greeting, or
-    /// `None` if it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval are
-    /// enough. A greeting in the future was recorded with another clock.
+    /// Takes the turn to greet, if no worker has greeted for `interval_ns`. Returns the time of the previous greeting;
+    /// `None` if it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval
+    /// suffice. A greeting in the future was recorded with another clock.
     pub(super) fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
         let greeted = self.time(SharedValue::Greeted);
         let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
         (is_due && self.take_turn(SharedValue::Greeted, greeted, now)).then_some(greeted.0)
     }
 
-    /// Takes the turn to fetch a rule set, for at most `fetch_ns`. Returns false if another worker is fetching one.
+    /// Takes the turn to fetch a rule set, for at most `fetch_ns`; false if another worker is fetching one.
     pub(super) fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
         let fetch = self.time(SharedValue::Fetch);
-        // A time further ahead than that is from another clock.
+        // A time further ahead is from another clock.
         let is_fetching = fetch.0 > now && fetch.0.nanos_since(now) <= fetch_ns;
         !is_fetching && self.take_turn(SharedValue::Fetch, fetch, now + fetch_ns)
     }
@@ -248,7 +248,7 @@ impl dyn Host + '_ {
         let _ = self.replace(SharedValue::PushedVersions, bytes.as_flattened());
     }
 
-    /// The bytes behind the version of a shared value, if that is `version`.
+    /// The bytes after the version of a shared value, if it has this `version`.
     fn versioned(&mut self, value: SharedValue, version: u64, bytes_max: usize) -> Option<Vec<u8>> {
         let (mut bytes, _) = self.get(value).ok()?;
         let (head, rest) = bytes.split_first_chunk::<8>()?;
@@ -263,17 +263,17 @@ impl dyn Host + '_ {
         let _ = self.replace(SharedValue::Refusal, &[&version.to_le_bytes(), why.as_bytes()].concat());
     }
 
-    /// The shared document, if it is that of `version`.
+    /// The shared document, if it has this `version`.
     pub(super) fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
         self.versioned(SharedValue::Rules, version, DOCUMENT_BYTES_MAX)
     }
 
-    /// Shares a document with the other workers. Returns true if they will find it.
+    /// Shares a document with the other workers; true if they will find it.
     pub fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
         self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
     }
 
-    /// The parsed rule set of this version, if a worker of this program keeps it, to save parsing it again.
+    /// The parsed rule set of this version, if another worker of this program keeps it, which saves parsing it again.
     pub(super) fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
         let mut parsed = None;
         self.with_values(&mut |values| parsed.clone_from(&values.parsed));
@@ -291,7 +291,8 @@ impl dyn Host + '_ {
         }
     }
 
-    /// Adds the handover of a worker that ends. `add` gets the one so far, and returns a new one if it has to add.
+    /// Adds the handover of a worker that ends. `add` gets the current one, and returns a new one if it has anything
+    /// to add.
     pub(super) fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
         for _ in 0..LEAVES_MAX {
             let Ok((left, version)) = self.get(SharedValue::Handover) else { return };
@@ -315,7 +316,7 @@ pub struct LocalHost {
     pub node: Option<String>,
     /// Random number for the next worker.
     pub random: u64,
-    /// The wall clock, in nanoseconds since 1970.
+    /// Wall clock, in nanoseconds since 1970.
     pub unix_ns: u64,
     identity: TableIdentity,
     slots: LocalSlots,
@@ -323,7 +324,7 @@ pub struct LocalHost {
 }
 
 impl LocalHost {
-    /// Creates the host of a new process. Its secret must be random if clients can choose their keys.
+    /// Creates the host of a new process. The secret must be random if clients can choose their keys.
     pub fn new(secret: [u8; 16], table_id: u32) -> Self {
         Self {
             node: None,
@@ -335,7 +336,7 @@ impl LocalHost {
         }
     }
 
-    /// The host of the process that replaces this one: the same identity and number of slots, all empty.
+    /// The host of the process that replaces this one, with the same identity and number of slots, all empty.
     #[must_use]
     pub fn restarted(&self) -> Self {
         Self { identity: self.identity, slots: LocalSlots::new(self.slots.count()), ..Self::new([0; 16], 0) }

@@ -1,9 +1,9 @@
-//! The exchange with weir-sync: reports and their replies, the worker's connectivity, and the rule set that the fleet
-//! is to run, which one worker fetches, shares with the others, and puts in force.
+//! The exchange with weir-sync: reports and their replies, the worker's connectivity, and the fleet's rule set, which
+//! one worker fetches, shares with the others, and puts into force.
 //!
 //! The rules in force, at first those of the plugin configuration, stay until a usable new set has arrived. A version
-//! that cannot be fetched is tried again, and one that cannot be used is refused for good. A worker that starts later
-//! takes the pushed version from the others.
+//! that cannot be fetched is retried; one that cannot be used is refused for good. A worker that starts later takes the
+//! pushed version from the others.
 
 use alloc::format;
 use alloc::string::String;
@@ -24,7 +24,7 @@ use weir_protocol::messages::{
 use weir_protocol::time::Time;
 use weir_rules::{RuleSet, document};
 
-/// Shortest interval of a POP's status reports, in milliseconds.
+/// Minimum interval of a POP's status reports, in milliseconds.
 const STATUS_MS: u32 = 1_000;
 
 impl Engine {
@@ -42,7 +42,7 @@ impl Engine {
         turn.effects.push(Effect::Call(call(report.sequence, report.encode(), timeout_ms)));
     }
 
-    /// The POP's status, for the first greeting of each second; `before` is the time of the last one of any worker.
+    /// The POP's status, for the first greeting of each second. `before` is the time of any worker's last greeting.
     fn status(&self, before: Time, interval_ms: u32, turn: &mut EngineCall<'_>) -> Option<StatusReport> {
         let (host, now) = (&mut *turn.host, turn.now);
         let every_ms = interval_ms.max(STATUS_MS);
@@ -62,7 +62,7 @@ impl Engine {
         })
     }
 
-    /// Handles the reply to call `number`, or its failure. Ignored if the call is not under way.
+    /// Handles the reply to call `number`, or its failure. Ignored unless the call is under way.
     #[inline(never)]
     pub fn answer(&mut self, number: u64, answer: CallResult, host: &mut dyn Host, now: Time) -> Vec<Effect> {
         let now = self.clock.time(host, now);
@@ -90,7 +90,7 @@ impl Engine {
         } else if self.limiter.report_failed(sequence, turn.now) {
             turn.host.set_time(SharedValue::Missed, turn.now);
         }
-        // Only a change is logged, not every failure.
+        // Only changes are logged, not every failure.
         let trouble = taken_in.err();
         if self.trouble != trouble {
             match &trouble {
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// The worker's connectivity at a [time](Engine::time) of the POP, or `None` without weir-sync.
+    /// The worker's connectivity at a [time](Engine::time) of the POP; `None` without weir-sync.
     pub fn connectivity(&self, now: Time) -> Option<Connectivity> {
         self.limiter.sync.as_ref().map(|client| client.connectivity.step(now))
     }
@@ -154,16 +154,16 @@ fn too_large(size: usize, most: usize) -> String {
 
 // Pushed rule sets.
 
-/// Longest time-out of the fetch of a rule set, in milliseconds.
+/// Maximum time-out of the fetch of a rule set, in milliseconds.
 const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
-/// Time after which a fetch counts as lost, in nanoseconds: its worker has ended, or its host dropped it.
+/// Time after which a fetch counts as lost, in nanoseconds, because its worker ended or its host dropped it.
 const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS_MAX as u64 + 1_000) * 1_000_000;
 
-/// Delay of a condition's end here, in milliseconds: weir-sync, whose clock counts, pushes rules without it first.
+/// Delay of a condition's end here, in milliseconds. weir-sync, whose clock counts, first pushes rules without it.
 const END_GRACE_MS: u64 = 1_000;
 
 impl Engine {
-    /// Ends the conditions of the rules in force whose time is over by the wall clock.
+    /// Ends the conditions of the rules in force that have expired by the wall clock.
     pub(super) fn end_conditions(&mut self, turn: &mut EngineCall<'_>) {
         let Some(end_ms) = self.pushed.next_end_ms else { return };
         let now_ms = (turn.host.unix_ns() / 1_000_000).saturating_sub(END_GRACE_MS);
@@ -190,7 +190,7 @@ impl Engine {
         if turn.host.is_my_turn_to_fetch(FETCH_NS_MAX, now) {
             let number = client.begin_fetch(version, now);
             self.pushed.began_at = now;
-            // A reply that takes twice as long as usual is still waited for.
+            // Waits for a reply that takes twice as long as usual.
             let answers_ms = client.answers_take_ns.map_or(0, |ns| ns / 1_000_000);
             let first_ms = answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2);
             let timeout_ms = doubled_ms(first_ms, self.pushed.failed.saturating_sub(1));
@@ -277,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// Puts `rules` in force for every request from now on.
+    /// Puts `rules` into force for every request from now on.
     fn put_in_force(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut EngineCall<'_>) {
         let (before, count) = (self.rules().rules().len(), rules.rules().len());
         self.answers = rules.rules().iter().map(RuleReplies::of).collect();
@@ -332,7 +332,7 @@ fn doubled_ms(first_ms: u64, times: u32) -> u32 {
     u32::try_from(ms.min(most_ms)).unwrap_or(FETCH_TIMEOUT_MS_MAX)
 }
 
-/// The first error, and the number of others, cut to the length that a status may have.
+/// The first error, and the number of others, cut to the maximum length in a status.
 fn reason(errors: &[String]) -> String {
     let more = match errors.len() {
         0 | 1 => String::new(),
@@ -343,18 +343,17 @@ fn reason(errors: &[String]) -> String {
     format!("{}{more}", first.get(..end).unwrap_or_default())
 }
 
-// One engine that reports for all workers of a program, where these share its memory. Its host gives it no request.
-// Before each of its ticks that reports, it gathers from each worker; and once more before the workers tick, so that
-// the demand in between is in its next report. After each of its ticks and replies, the workers drop the cached
-// refusals of the keys that changed.
+// An engine that reports for all workers of a program, where these share its memory. Its host passes it no requests. It
+// gathers from each worker before each of its ticks that reports, and once more before the workers tick, so that the
+// demand in between is in its next report. After each of its ticks and replies, the workers drop their cached refusals
+// of the keys that changed.
 
 impl Engine {
-    /// Makes this the reporter.
     pub fn become_reporter(&mut self) {
         self.limiter.local_cache.record_forgotten();
     }
 
-    /// True if its next tick reports.
+    /// True if the next tick reports.
     pub fn is_about_to_report(&self) -> bool {
         self.pace.ticks.wrapping_add(1).is_multiple_of(self.pace.ticks_per_interval.max(1))
     }

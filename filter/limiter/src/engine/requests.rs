@@ -1,4 +1,4 @@
-//! Requests: decided on arrival, followed until they end. And the drive loop of hosts within a proxy.
+//! Requests from their arrival to their end, and the drive loop of hosts within a proxy.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -26,35 +26,35 @@ use weir_rules::request::Request;
 const WAITS_MAX: u8 = 12;
 
 /// The pending actions of one request. Unless it [is done](OpenRequest::is_done), the host keeps it as long as the
-/// request, and then gives it to [`Engine::end`].
+/// request, and then passes it to [`Engine::end`].
 pub struct OpenRequest {
     id: u32,
     /// Headers for the response, if the request was allowed and the rules ask for any.
     pub(super) headers: Option<Box<HeadersToAdd>>,
-    /// Actions for the end of the request; each is to be done once.
+    /// Actions for the end of the request, each to be done once.
     pub(super) afterwards: Vec<EndAction>,
     pub(super) acquire: Option<Box<AcquireCall>>,
-    /// Tokens that it consumes, and the generation of rules.
+    /// Tokens that the request consumes, and the generation of the rules.
     take: Option<(u32, Box<Consume>)>,
-    /// Number of times it has waited, and the latest end of its wait.
+    /// Number of times the request has waited, and the latest end of its wait.
     waits: u8,
     waits_until: Time,
 }
 
 pub(super) struct AcquireCall {
     pub(super) number: u64,
-    /// The generation of rules under which it was made.
+    /// Generation of the rules under which the call was made.
     generation: u32,
-    /// The report to send once more if the call fails early.
+    /// The report to resend if the call fails early.
     again: Option<Vec<u8>>,
 }
 
 pub(super) struct HeadersToAdd {
-    /// Its quota status, and the generation of rules that it is from.
+    /// The quota status, and the generation of its rules.
     pub(super) status: Option<(u32, Box<QuotaStatus>)>,
-    /// Names of the rules in shadow that would have refused it and state that in a header.
+    /// Names of the rules in shadow that would have refused the request and state so in a header.
     pub(super) shadow: String,
-    /// Names of all rules in shadow that would have refused it, until [`OpenRequest::take_shadow`].
+    /// Names of all rules in shadow that would have refused the request, until [`OpenRequest::take_shadow`].
     logged: String,
 }
 
@@ -68,12 +68,12 @@ impl OpenRequest {
         self.id
     }
 
-    /// True if it has no pending actions.
+    /// True if there are no pending actions.
     pub fn is_done(&self) -> bool {
         self.headers.is_none() && self.acquire.is_none() && self.take.is_none() && self.afterwards.is_empty()
     }
 
-    /// Takes the names of the rules in shadow that would have refused it, separated by commas, if there are any.
+    /// Takes the names of the rules in shadow that would have refused the request, separated by commas.
     pub fn take_shadow(&mut self) -> Option<String> {
         let headers = self.headers.as_mut()?;
         let rules = mem::take(&mut headers.logged);
@@ -83,7 +83,7 @@ impl OpenRequest {
         Some(rules).filter(|rules| !rules.is_empty())
     }
 
-    /// True if its response may state a cost, or its end releases something.
+    /// True if the response may state a cost, or the end of the request releases something.
     pub fn awaits_cost(&self) -> bool {
         !self.afterwards.is_empty()
     }
@@ -116,7 +116,8 @@ impl Engine {
         self.carry_out(decision, Asking { open, request, host, now })
     }
 
-    /// Decides the request of `open` again, with the reply to call `number`. None if it does not wait for that.
+    /// Decides the request of `open` again, with the reply to call `number`; `None` if the request does not wait
+    /// for that.
     pub fn answer_request(
         &mut self,
         open: &mut OpenRequest,
@@ -148,7 +149,7 @@ impl Engine {
             false
         };
         is_over |= answered && self.limiter.current.acquired.iter().any(|tokens| tokens.is_over);
-        // The tokens were acquired for the previous rules; new ones may need others, and use those held here first.
+        // The tokens were acquired for the previous rules. New ones may need others, and use those held here first.
         let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
         let decision = if may_wait && has_other_rules {
             self.limiter.decide(request, host.slots(), now)
@@ -160,8 +161,8 @@ impl Engine {
         Some(self.carry_out(decision, Asking { open, request, host, now }))
     }
 
-    /// Lets requests consume tokens of strict rules where that is cheaper than to lease them: for a host next to the
-    /// store, which answers [`RequestStep::Take`].
+    /// Lets requests consume tokens of strict rules where that is cheaper than leasing. Only for a host next to the
+    /// store, which handles [`RequestStep::Take`].
     pub fn let_take(&mut self) {
         self.limiter.takes = Some(Box::default());
     }
@@ -188,8 +189,8 @@ impl Engine {
         Some(self.carry_out(decision, Asking { open, request, host, now }))
     }
 
-    /// Sets whether the next requests are peeks. A peek is never held, and its refusal does not count for a
-    /// penalty. The host gives back the tokens of those that were let through, by [`Engine::take_back`].
+    /// Sets whether the next requests are peeks. A peek is never held, and its refusal does not count for a penalty.
+    /// The host gives back the tokens of allowed peeks by [`Engine::take_back`].
     pub fn only_asks(&mut self, only_asks: bool) {
         self.limiter.current.only_asks = only_asks;
     }
@@ -242,7 +243,7 @@ impl Engine {
         open.waits = open.waits.saturating_add(1);
         let rest_ns = open.waits_until.nanos_since(now);
         let left_ms = u32::try_from(rest_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        // A reply that takes a third longer than the longest of late is still waited for.
+        // Waits for a reply that takes a third longer than the longest recent one.
         let usual_ns = self.limiter.sync.as_ref().and_then(|client| client.answers_take_ns);
         let is_quick = usual_ns.is_some_and(|ns| ns <= rest_ns / 8 * 3);
         let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };
@@ -252,8 +253,8 @@ impl Engine {
         RequestDecision { step: RequestStep::Call(reports::call(number, body, first_ms)), ..RequestDecision::CONTINUE }
     }
 
-    /// Sends a failed call once more, in the time that is left, because another weir-sync may reply. The report names
-    /// all tokens that the epoch is to have, so the budget is debited only for the missing ones.
+    /// Resends a failed call once in the remaining time, because another weir-sync may reply. The report states all
+    /// tokens that the epoch should have, so the budget is debited only for the missing ones.
     fn acquire_again(
         &mut self,
         mut acquire: Box<AcquireCall>,
@@ -302,7 +303,7 @@ impl Engine {
         asking.host.answers_grpc() && self.grpc.are_those_of(asking.request)
     }
 
-    /// The decision for access logs, if the configuration asks for it: setting it is a good part of a request's cost.
+    /// The decision for access logs, if the configuration asks for it. Setting it is a good part of a request's cost.
     fn logged(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<(&'static str, &str)> {
         if !self.logs_decisions {
             return None;
@@ -314,7 +315,7 @@ impl Engine {
 
 /// A proxy's side of one request.
 pub trait Proxy {
-    /// Sets a value for access logs, under this name of filter state.
+    /// Sets a value for access logs under this name in the filter state.
     fn set_filter_state(&mut self, name: &str, value: &str);
 
     /// Makes a call; the error describes why it was not made.
@@ -327,7 +328,7 @@ pub trait Proxy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Continues,
-    /// It is held until [`super::Effect::Resume`] names it.
+    /// The request is held until [`super::Effect::Resume`] names it.
     Held,
     Waits,
     Answered,
@@ -335,7 +336,7 @@ pub enum Progress {
 
 impl Engine {
     /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and has `proxy`
-    /// carry out the decision. `None` if it does not wait for that call.
+    /// carry out the decision. `None` if the request does not wait for that call.
     #[allow(clippy::match_wildcard_for_single_variants, reason = "a gateway's engine has one more step")]
     pub fn drive(
         &mut self,
@@ -350,7 +351,7 @@ impl Engine {
                 None => self.request(open, request, host, now),
                 Some(answer) => self.answer_request(open, answer, request, host, now)?,
             };
-            // Access logs have them as `%FILTER_STATE(wasm.weir.decision:PLAIN)%`.
+            // Access logs read them as `%FILTER_STATE(wasm.weir.decision:PLAIN)%`.
             if let Some((decision, rule)) = decided.logged {
                 proxy.set_filter_state("wasm.weir.decision", decision);
                 proxy.set_filter_state("wasm.weir.rule", rule);
@@ -359,7 +360,7 @@ impl Engine {
                 proxy.set_filter_state("wasm.weir.shadow", &rules);
             }
             return Some(match decided.step {
-                // An answered request must not continue. If the proxy cannot answer, it does.
+                // An answered request must not continue, except if the proxy cannot answer.
                 RequestStep::Answer(answer) if proxy.answer(&answer) => Progress::Answered,
                 RequestStep::Continue | RequestStep::Answer(_) => Progress::Continues,
                 RequestStep::Call(call) => match proxy.call(&call) {

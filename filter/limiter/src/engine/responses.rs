@@ -1,4 +1,4 @@
-//! A request after its decision: its response, its costs, its end.
+//! A request after its decision: response, costs, end.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,15 +19,15 @@ use weir_rules::request::Request;
 /// The header that names the rules in shadow that would have refused a request.
 const SHADOW: &str = "x-weir-shadow";
 
-/// The response to a request that was let through.
+/// The response to an allowed request.
 pub trait UpstreamResponse {
-    /// Its status; 0 if unknown.
+    /// Status; 0 if unknown.
     fn status(&mut self) -> u16;
 
     /// The lines of this header, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK) between them.
     fn header(&mut self, name: &str) -> Option<Vec<u8>>;
 
-    /// The lines of its headers of these names, each with its name's place. Empty if the host cannot read them.
+    /// The lines of the headers of these names, each with its name's index. Empty if the host cannot read them.
     fn lines(&mut self, _names: &[&str]) -> Vec<HeaderLine> {
         Vec::new()
     }
@@ -35,22 +35,22 @@ pub trait UpstreamResponse {
     /// Removes all lines of the header of this name.
     fn remove(&mut self, _name: &str) {}
 
-    /// Adds a header. One that the host rejects is left out.
+    /// Adds a header. Headers that the host rejects are left out.
     fn add(&mut self, name: &str, value: &str);
 
-    /// Its size in bytes once it is complete; 0 if unknown.
+    /// Size in bytes, once the response is complete; 0 if unknown.
     fn bytes(&mut self) -> u64 {
         0
     }
 
-    /// The text of the metadata under this namespace and these names, once the response is complete.
+    /// Text of the metadata under this namespace and these names, once the response is complete.
     fn metadata(&mut self, _path: &[String]) -> Option<Vec<u8>> {
         None
     }
 }
 
 impl Engine {
-    /// Gives back the tokens of the last request, a peek that was let through, before any other worker is called.
+    /// Gives back the tokens of the last request, an allowed peek, before any other worker is called.
     pub fn take_back(&mut self, open: &mut OpenRequest, host: &mut dyn Host, now: Time) {
         let now = self.clock.time(host, now);
         for done in mem::take(&mut open.afterwards) {
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// Sets whether the next requests reserve their tokens, because the host states their cost later, to
-    /// [`Engine::settle`]. A host in which some do calls this before each request, at every worker.
+    /// [`Engine::settle`]. If some requests reserve, the host must call this before each request, at every worker.
     pub fn reserves(&mut self, is_reserving: bool) {
         (self.limiter.current.is_reserving, self.limiter.current.may_reserve) = (is_reserving, true);
     }
@@ -73,7 +73,7 @@ impl Engine {
         self.finish(open, |_, what| reserved(what), host, now);
     }
 
-    /// Handles the response's headers. Not to be called if `open` is done.
+    /// Handles the response's headers. Must not be called if `open` is done.
     pub fn response(
         &mut self,
         open: &mut OpenRequest,
@@ -117,8 +117,8 @@ impl Engine {
         }
     }
 
-    /// Handles the end of the response, complete or not: charges the costs from its size or its metadata. If
-    /// it never began, a cost that its status or a header would have stated stays as reserved.
+    /// Handles the end of the response, complete or not: charges costs by its size or its metadata. If the response
+    /// never began, a cost that its status or a header would have stated stays as reserved.
     pub fn response_sent(
         &mut self,
         open: &mut OpenRequest,
@@ -145,7 +145,7 @@ impl Engine {
         self.finish(open, |_, what| reserved(what).or(Some(0)), host, now);
     }
 
-    /// Charges the request's costs that are known now; the others stay.
+    /// Charges the costs that are known now; the others stay pending.
     fn charge(
         &mut self,
         open: &mut OpenRequest,
@@ -161,7 +161,7 @@ impl Engine {
         self.finish(open, known, host, now);
     }
 
-    /// Carries out the actions for which `cost_of` returns a cost (of a release, any), and keeps the others.
+    /// Does the actions for which `cost_of` returns a cost (any cost for a release), and keeps the others.
     fn finish(
         &mut self,
         open: &mut OpenRequest,
@@ -179,15 +179,15 @@ impl Engine {
         }
     }
 
-    /// Sets whether the next requests have happened already. Their refusals do not count for a penalty; the host
-    /// [books](Engine::book) those that are refused.
+    /// Sets whether the next requests have already happened. Their refusals do not count for a penalty, and the host
+    /// [books](Engine::book) the refused ones.
     pub fn books(&mut self, is_booking: bool) {
         self.limiter.current.is_booking = is_booking;
     }
 
-    /// Books the cost of `request` under each rule that counts it, even if too few tokens are left. Returns the amounts
-    /// that the host is to book to the budgets of strict rules. Fails with a rule that cannot refund; nothing is booked
-    /// then.
+    /// Books the cost of `request` under each rule that counts it, even if too few tokens are left. Returns the
+    /// amounts that the host must book to the budgets of strict rules. Fails with a rule that cannot refund; then
+    /// nothing is booked.
     pub fn book(
         &mut self,
         booking: Booking,
@@ -205,8 +205,8 @@ impl Engine {
         drop_refusals(&mut self.limiter, request, host.slots(), now);
     }
 
-    /// The tokens that the request of `open` cost beyond those it had acquired, under strict rules, by number
-    /// for [`Engine::settle`]. A host next to the store books them to the budgets first.
+    /// The tokens that the request of `open` cost beyond those it had acquired, under strict rules, with numbers for
+    /// [`Engine::settle`]. A host next to the store books them to the budgets first.
     pub fn beyond(&self, open: &OpenRequest, cost: u32, times: u32) -> Vec<(usize, Consume)> {
         let beyond = |(number, done): (usize, &EndAction)| {
             let EndActionKind::Charge { reserved, .. } = &done.what else { return None };
@@ -218,9 +218,9 @@ impl Engine {
         open.afterwards.iter().enumerate().filter_map(beyond).collect()
     }
 
-    /// Settles the request of `open`, which is over. It stood for `times` requests, and cost as much as
-    /// `cost` of them. A rule whose responses state the cost is charged `cost` tokens. The numbers in
-    /// `booked` are those for which the cost beyond the acquired tokens is booked already.
+    /// Settles the request of `open`, which is over. It stood for `times` requests, and cost as much as `cost` of them.
+    /// A rule whose responses state the cost is charged `cost` tokens. `booked` contains the numbers for which the cost
+    /// beyond the acquired tokens is already booked.
     pub fn settle(
         &mut self,
         open: &mut OpenRequest,
@@ -238,7 +238,7 @@ impl Engine {
     }
 }
 
-/// Tokens that the request reserved until its cost is known, or `None` for a release.
+/// Tokens that the request reserved until its cost is known; `None` for a release.
 fn reserved(what: &EndActionKind) -> Option<u32> {
     if let EndActionKind::Charge { reserved, .. } = what { Some(reserved.tokens) } else { None }
 }

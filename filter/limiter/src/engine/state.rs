@@ -1,4 +1,4 @@
-//! The state of one configuration in one worker, and its life: configuration, ticks, end.
+//! The state of one configuration in one worker, from its configuration through its ticks to its end.
 
 use alloc::collections::BinaryHeap;
 use alloc::format;
@@ -34,7 +34,7 @@ pub struct Engine {
     pub(super) holding: Holding,
     pub(super) pace: Pace,
     pub(super) sync: Option<SyncConfig>,
-    /// The reason why the last exchange failed, which is logged when it changes.
+    /// Reason why the last exchange failed, logged when it changes.
     pub(super) trouble: Option<String>,
     pub(super) step: Option<Connectivity>,
     pub(super) pushed: PushedRules,
@@ -44,25 +44,25 @@ pub struct Engine {
 pub(super) struct Pace {
     /// Time between two reports.
     pub(super) interval_ms: u32,
-    /// Ticks in that time: more than one if requests are held until their turns.
+    /// Ticks per interval: more than one if requests are held until their turns.
     pub(super) ticks_per_interval: u32,
-    /// Its value before the last change, which stays in force if the host could not set its timer.
+    /// Ticks per interval before the last change, which remain if the host could not set its timer.
     pub(super) before: u32,
     pub(super) ticks: u32,
-    /// The generation of rules that the timer was last set for.
+    /// Generation of the rules that the timer was last set for.
     pub(super) generation: u32,
 }
 
 #[derive(Default)]
 pub(super) struct PushedRules {
     pub(super) running: RunningRules,
-    /// The last announcement of other workers that was acted upon.
+    /// The last announcement by other workers that was handled.
     pub(super) seen: PushedVersions,
-    /// End of the first condition of the rules in force that ends, in milliseconds since 1970.
+    /// Earliest end of a condition of the rules in force, in milliseconds since 1970.
     pub(super) next_end_ms: Option<u64>,
-    /// The reason why the last fetch failed, which is logged when it changes.
+    /// Reason why the last fetch failed, logged when it changes.
     pub(super) trouble: Option<String>,
-    /// Number of fetches that failed in a row, and start time of the last one.
+    /// Number of consecutive failed fetches, and start time of the last fetch.
     pub(super) failed: u32,
     pub(super) began_at: Time,
 }
@@ -72,7 +72,6 @@ impl Engine {
         self.limiter.rules()
     }
 
-    /// Counts since they were last taken.
     pub fn counters(&mut self) -> &mut Counters {
         self.limiter.counters()
     }
@@ -97,15 +96,15 @@ pub(super) fn texts(errors: Vec<ConfigError>) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// Maximum number of requests of one worker that are held at once until their turns in a leaky bucket. Any beyond go
-/// on without waiting, or are refused if the turn is from the fleet's queue.
+/// Maximum number of requests of one worker held at once until their turns in a leaky bucket. Further requests continue
+/// without waiting, or are refused if the turn is from the fleet's queue.
 const HELD_MAX: usize = 10_000;
 
-/// The held requests of one worker, ordered by their turns.
+/// The held requests of one worker, ordered by turn.
 #[derive(Default)]
 pub(super) struct Holding {
     by_turn: BinaryHeap<Reverse<(Time, u32)>>,
-    /// True if nothing would resume a request in its turn.
+    /// True if no timer would resume a request at its turn.
     holds_nothing: bool,
 }
 
@@ -139,19 +138,19 @@ impl Holding {
 
 /// Tick of a POP without weir-sync, in milliseconds; it only flushes counters.
 const TICK_MS: u32 = 1_000;
-/// Tick if requests are held until their turns, in milliseconds. They may be resumed this much late.
+/// Tick while requests may be held until their turns, in milliseconds. They may be resumed late by this much.
 const TURN_MS: u32 = 10;
 
 impl Engine {
     /// Creates an engine from a plugin configuration, with the first effects for its host. Fails with the errors of the
-    /// configuration, each with its place. A POP that would report without a name is an error, because POPs of one name
-    /// count as one.
+    /// configuration, each with its place. A POP that would report without a name is an error, because POPs with the
+    /// same name count as one.
     #[inline(never)]
     pub fn configure(bytes: &[u8], host: &mut dyn Host, now: Time) -> Result<(Self, Vec<Effect>), Vec<String>> {
         Self::begin(PluginConfig::parse(bytes).map_err(texts)?, host, now)
     }
 
-    /// [`Engine::configure`] for a configuration that was parsed, whose copies share its rules.
+    /// [`Engine::configure`] for a parsed configuration, whose clones share its rules.
     pub fn begin(mut config: PluginConfig, host: &mut dyn Host, now: Time) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let refusals = host.refusals(&config.rules);
         if !refusals.is_empty() {
@@ -270,7 +269,7 @@ impl Engine {
             return;
         }
         let (ticks, before) = (self.ticks_per_interval(), self.pace.ticks_per_interval);
-        // Requests held by rules that are gone still get their turns.
+        // Requests held under replaced rules still get their turns.
         if ticks < before && !self.holding.is_empty() {
             return;
         }
@@ -288,7 +287,7 @@ fn reporter(sync: &SyncConfig, host: &mut dyn Host) -> Result<Reporter, String> 
     Ok(Reporter { pop, worker: host.random() })
 }
 
-/// The POP's name from its node's id. One that is too long, as Istio's are, is cut, and a hash is appended.
+/// The POP's name from its node's id. A name that is too long, as Istio's are, is cut, and a hash is appended.
 fn named_by(node: String) -> Option<String> {
     if node.len() <= POP_NAME_MAX {
         return Some(node).filter(|name| !name.is_empty());
@@ -298,7 +297,7 @@ fn named_by(node: String) -> Option<String> {
     Some(format!("{begin}-{}", name_hash(node.as_bytes())))
 }
 
-/// Applies the last reply, or failure, of any other worker.
+/// Applies the last reply to any other worker, or its failure.
 pub(super) fn record_reply(limiter: &mut Limiter, host: &mut dyn Host) {
     let Some(client) = &mut limiter.sync else { return };
     if let Some((pops, is_guess, at)) = host.contact() {
