@@ -1,9 +1,9 @@
 //! Responses to refused gRPC clients: trailers-only, with the HTTP status 200 and the gRPC status in headers. They are
-//! complete, so that Envoy's `grpc_web` passes them on unchanged; it would give a plain 429 another gRPC status.
+//! complete, so that Envoy's `grpc_web` passes them on unchanged; it would assign another gRPC status to a plain 429.
 //!
-//! * `grpc-status-details-bin`: a `google.rpc.Status`, in base64 without padding. Its details are a
-//!   `RetryInfo` and, if a quota is exhausted, a `QuotaFailure` that names the rule.
-//! * `grpc-retry-pushback-ms`: the time until the next try (gRPC proposal A6). Clients with a retry policy obey it.
+//! * `grpc-status-details-bin`: a `google.rpc.Status`, in base64 without padding. Its details are a `RetryInfo` and, if
+//!   a quota is exhausted, a `QuotaFailure` that names the rule.
+//! * `grpc-retry-pushback-ms`: the time until the next attempt (gRPC proposal A6). Clients with a retry policy obey it.
 
 use alloc::borrow::ToOwned as _;
 use alloc::format;
@@ -34,7 +34,7 @@ pub(super) fn grpc_refusal<'a>(status: u16, message: &str) -> [Header<'a>; 3] {
     ]
 }
 
-/// [`grpc_refusal`] with details: the rule whose quota is exhausted, and the time until the next try.
+/// [`grpc_refusal`] with details: the rule whose quota is exhausted, and the time until the next attempt.
 pub(super) fn grpc_headers<'a>(
     status: u16,
     message: &str,
@@ -56,7 +56,7 @@ pub(super) fn grpc_headers<'a>(
         failure.bytes(1, &violation.0);
         details.any("QuotaFailure", &failure);
     }
-    // Clients parse this as an `int` of 32 bits.
+    // Clients parse this as a 32-bit `int`.
     let pushback_ms = retry_after_s.map(|seconds| seconds.saturating_mul(1_000).min(i32::MAX.unsigned_abs().into()));
     let pushback = pushback_ms.map(|ms| ("grpc-retry-pushback-ms", ms.to_string().into()));
     let details = ("grpc-status-details-bin", base64(&details.0).into());

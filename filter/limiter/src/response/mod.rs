@@ -1,15 +1,15 @@
-//! The responses to clients: headers and bodies, prepared once per rule.
+//! Responses to clients: headers and bodies, prepared once per rule.
 //!
 //! * `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
 //! * `RateLimit-Policy: "name";q=BURST;w=SECONDS` for each rule that counted the request, and `RateLimit:
-//!   "name";r=LEFT;t=SECONDS` (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are counted,
-//!   `qu` names the unit of `q` and `r`: `"concurrent-requests"` or `"content-bytes"`. `pk` is the part of the key
-//!   that a rule logs. For a token bucket, `q` is the burst and `w` the time in which an empty bucket fills, so
-//!   that q/w is the rate; `t` is the time until there is one more token than now, rounded up, and is never later
-//!   than `Retry-After`. For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t`
-//!   the time until its window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
-//! * `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (the time at which the bucket is full, or if nothing
-//!   is left, at which the next request may pass; in seconds from now or since 1970, as configured in the rule).
+//!   "name";r=LEFT;t=SECONDS` (draft-ietf-httpapi-ratelimit-headers-10). If the rule does not count requests, `qu`
+//!   names the unit of `q` and `r`: `"concurrent-requests"` or `"content-bytes"`. `pk` is the part of the key that a
+//!   rule logs. For a token bucket, `q` is the burst and `w` the time in which an empty bucket fills, so that q/w is
+//!   the rate; `t` is the time until there is one token more than now, rounded up, and never later than
+//!   `Retry-After`. For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t` the
+//!   time until its window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
+//! * `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (the time at which the bucket is full or, if nothing
+//!   is left, at which the next request may pass; in seconds from now or since 1970, as the rule configures).
 //! * The body is a problem (RFC 9457) of a type that the draft registers, or the rule's own.
 //!
 //! A jitter may raise `Retry-After` and its gRPC counterparts, so that clients do not return all at once.
@@ -43,7 +43,7 @@ pub type Header<'a> = (&'a str, Cow<'a, str>);
 pub struct PreparedResponses {
     name: String,
     policy: String,
-    /// Number of the policy's units in one token.
+    /// Number of policy units in one token.
     units: u64,
     limit: u64,
     body: Body,
@@ -99,7 +99,7 @@ impl PreparedResponses {
         }
     }
 
-    /// The headers of a denied response. They state no quota, because no bucket was read.
+    /// Headers of a denied response. They state no quota, because no bucket was read.
     pub(crate) fn denied(&self, bucket: &BucketStatus, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
         let after_s = retry_after_s(bucket, jitter_s);
         let mut headers =
@@ -112,12 +112,12 @@ impl PreparedResponses {
         headers
     }
 
-    /// True if the rule's responses depend on the wall clock. If not, it need not be read.
+    /// True if the rule's responses depend on the wall clock.
     pub(crate) fn is_by_wall_clock(rule: &Rule) -> bool {
         rule.response.reset == Reset::Epoch || rule.sharing.refill_policy.is_window()
     }
 
-    /// The quota status of an allowed client. A calendar quota is whole again when its window ends by the wall clock.
+    /// The quota status of an allowed client. A calendar quota is full again when its window ends by the wall clock.
     pub fn allowed(rule: &Rule, bucket: &BucketStatus, unix_ns: u64) -> BucketStatus {
         let RefillPolicy::Window(calendar) = rule.sharing.refill_policy else { return *bucket };
         let end_us = calendar.window(unix_ns / 1_000).end_us;
@@ -130,7 +130,7 @@ impl PreparedResponses {
         format!("{}{}", self.policy, partition_key(partition))
     }
 
-    /// The headers of a limited response, each name at most once, and its body, which a gRPC client does not get.
+    /// The headers of a limited response, each name at most once, and its body, which gRPC clients do not get.
     pub(crate) fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> (Vec<Header<'_>>, Cow<'_, str>) {
         let LimitedStatus { numbers, partition, policies, is_grpc, is_banned } = status;
         let mut headers = self.stated(numbers, partition).headers((*policies).into(), forms(rule));
@@ -202,7 +202,7 @@ pub(crate) struct LimitedStatus<'a> {
     pub(crate) is_banned: bool,
 }
 
-/// The parameter for a partition key (draft-ietf-httpapi-ratelimit-headers-10, 3.1.4).
+/// Parameter for a partition key (draft-ietf-httpapi-ratelimit-headers-10, 3.1.4).
 fn partition_key(partition: &[u8]) -> String {
     if partition.is_empty() {
         return String::new();
@@ -215,7 +215,7 @@ fn partition_key(partition: &[u8]) -> String {
     format!(";pk=:{}{padding}:", base64(partition))
 }
 
-/// A problem type's name and title (draft-ietf-httpapi-ratelimit-headers-10, 5).
+/// Name and title of a problem type (draft-ietf-httpapi-ratelimit-headers-10, 5).
 type ProblemType = (&'static str, &'static str);
 const QUOTA_EXCEEDED: ProblemType =
     ("quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded");
@@ -224,7 +224,7 @@ const REDUCED_CAPACITY: ProblemType =
 const ABNORMAL_USAGE: ProblemType =
     ("abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern");
 
-/// A problem of the rule `name`. The letters of a rule's name need no escaping, in a header or in JSON.
+/// A problem of the rule `name`. The letters of rule names need no escaping, in a header or in JSON.
 fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> String {
     format!(
         "{{\"type\":\"https://iana.org/assignments/http-problem-types#{kind}\",\"title\":\"{title}\",\
@@ -232,7 +232,6 @@ fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> S
     )
 }
 
-/// Status of a denied response.
 pub const DENIED_STATUS: u16 = 503;
 
 pub(crate) const BLOCKED_STATUS: u16 = 403;
@@ -252,14 +251,14 @@ pub(crate) fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
     headers
 }
 
-/// True if a request with this `content-type` is gRPC, whose clients are answered in headers. gRPC-Web does not count.
+/// True if this `content-type` is gRPC, whose clients are answered in headers. gRPC-Web does not count.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
 
 pub(crate) const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// Media type of a rule's own body, if the rule names none.
+/// Media type of a rule's own body, if the rule states none.
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
 fn forms(rule: &Rule) -> Forms {
@@ -292,7 +291,7 @@ fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
     .to_string()
 }
 
-/// Seconds in which the whole quota of a rule comes back, rounded up, or `None` if it does not come back with time.
+/// Seconds in which the whole quota of a rule refills, rounded up; `None` if it does not refill with time.
 pub fn window_s(rule: &Rule) -> Option<u64> {
     match rule.sharing.refill_policy {
         RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar) => Some(calendar.nominal_s()),
@@ -308,7 +307,7 @@ pub fn window_s(rule: &Rule) -> Option<u64> {
     }
 }
 
-/// The `qu` of a policy (empty if it counts requests), and the number of these units in a token.
+/// The `qu` parameter of a policy (empty if it counts requests), and the number of its units in a token.
 fn quota_unit(rule: &Rule) -> (&'static str, u64) {
     match (&rule.algorithm, &rule.sharing.refill_policy, rule.after.as_deref()) {
         (Algorithm::Concurrency(_), ..) | (_, RefillPolicy::InFlight(_), _) => (";qu=\"concurrent-requests\"", 1),

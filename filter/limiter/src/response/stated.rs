@@ -1,7 +1,7 @@
-//! Merging quota headers: a response carries one set, even if others have stated a quota in it, such as an upstream, a
-//! second Weir, or Envoy's `enable_x_ratelimit_headers`. The strictest status is stated in all the forms that any of
-//! them uses: as `RateLimit`, and as a triple of `-limit`, `-remaining` and `-reset`. Every policy stays in
-//! `RateLimit-Policy`. A status that cannot be read is ignored.
+//! Merging of quota headers: a response has one set, even if others have stated a quota in it, such as an upstream, a
+//! second Weir, or Envoy's `enable_x_ratelimit_headers`. The strictest status is stated in every form that any of them
+//! uses: as `RateLimit`, and as a triple of `-limit`, `-remaining` and `-reset`. Every policy stays in
+//! `RateLimit-Policy`. Unreadable statuses are ignored.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::Header;
 
-/// The headers that state a quota: those of the drafts, up to 06 as a triple, and `X-RateLimit-*`.
+/// Headers that state a quota: those of the drafts, up to 06 as a triple, and `X-RateLimit-*`.
 pub(crate) const STATED: [&str; 8] = [
     "ratelimit-policy",
     "ratelimit",
@@ -20,39 +20,39 @@ pub(crate) const STATED: [&str; 8] = [
     "ratelimit-remaining",
     "ratelimit-reset",
 ];
-/// The places of `RateLimit-Policy` and of `RateLimit` in [`STATED`].
+/// Indices of `RateLimit-Policy` and `RateLimit` in [`STATED`].
 const POLICY: usize = 0;
 const STATUS: usize = 1;
-/// The places at which the triples begin.
+/// Indices at which the triples begin.
 const TRIPLES: [usize; 2] = [2, 5];
 const UNNAMED: &str = "\"upstream\"";
 /// Smallest reset that is taken for a Unix time: no window has this many seconds.
 const EPOCH_S_MIN: u64 = 1_000_000_000;
 
-/// A line of a response's header: the header's place in [`STATED`], and the value.
+/// A line of a response's header: the header's index in [`STATED`], and the value.
 pub type HeaderLine = (usize, Vec<u8>);
 
 pub(super) struct Stated {
-    /// The member of `RateLimit`.
+    /// Member of `RateLimit`.
     pub(super) member: String,
     pub(super) limit: Option<u64>,
     pub(super) remaining: u64,
     /// Seconds until there are more tokens.
     pub(super) more_s: u64,
-    /// The triple's reset.
+    /// Reset of the triple.
     pub(super) reset: String,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Forms {
-    /// As `RateLimit`.
+    /// True for `RateLimit`.
     pub(super) ratelimit: bool,
-    /// As each of [`TRIPLES`].
+    /// True for each of [`TRIPLES`] used.
     pub(super) triples: [bool; 2],
 }
 
 impl Stated {
-    /// True if it has a smaller fraction of its limit left than the other, or the same and a longer wait.
+    /// True if a smaller fraction of the limit is left than of the other's, or the same and the wait is longer.
     fn is_stricter(&self, other: &Self) -> bool {
         let (limit, others) = self.limit.zip(other.limit).unwrap_or((1, 1));
         let wide = |one: u64, other: u64| u128::from(one) * u128::from(other);
@@ -60,7 +60,7 @@ impl Stated {
         left < others || left == others && self.more_s > other.more_s
     }
 
-    /// The headers that state it in these forms, and `policies`.
+    /// The headers that state this status in these forms, and `policies`.
     pub(super) fn headers<'a>(self, policies: String, forms: Forms) -> Vec<Header<'a>> {
         let mut headers: Vec<Header<'a>> = Vec::with_capacity(STATED.len());
         let mut add = |place: usize, value: String| {
@@ -85,14 +85,14 @@ impl Stated {
         headers
     }
 
-    /// A status of others without a name: `remaining` of `limit`, and more in `more_s` seconds.
+    /// Another's status without a name: `remaining` of `limit`, and more in `more_s` seconds.
     fn unnamed(limit: Option<u64>, remaining: u64, more_s: u64, reset: String) -> Self {
         Self { member: format!("{UNNAMED};r={remaining};t={more_s}"), limit, remaining, more_s, reset }
     }
 }
 
-/// The headers that replace `lines`, in which others state quotas: the strictest status of `own` and theirs.
-/// `reset_of` formats a reset in a number of seconds; `unix_s` is the wall clock.
+/// The headers that replace `lines`, in which others state quotas: the strictest status of `own` and theirs. `reset_of`
+/// formats a reset in a number of seconds; `unix_s` is the wall clock.
 pub(super) fn merged<'a>(
     (own, ours, mut forms): (Stated, String, Forms),
     lines: &[HeaderLine],
@@ -110,7 +110,8 @@ pub(super) fn merged<'a>(
         add(&mut policies, policy);
     }
     let (mut strictest, mut is_unnamed) = (None, false);
-    // Without a limit, what is left is compared: that may be stricter than another's, and not than one's own.
+    // Without a limit, the remaining numbers are compared. Others' may then be stricter than each other's, not than
+    // one's own.
     let mut consider = |other: Stated, is_without_name| {
         if other.is_stricter(&own) && strictest.as_ref().is_none_or(|known| other.is_stricter(known)) {
             (strictest, is_unnamed) = (Some(other), is_without_name);
@@ -147,7 +148,7 @@ pub(super) fn merged<'a>(
     strictest.headers(policies, forms)
 }
 
-/// Adds a member to a list, unless it is there.
+/// Adds a member to a list, unless the list contains it.
 fn add(list: &mut String, member: &str) {
     if split(list, b',').contains(&member) {
         return;
@@ -158,7 +159,7 @@ fn add(list: &mut String, member: &str) {
     list.push_str(member);
 }
 
-/// The members of all lines of the header at this place (RFC 9651, 3.1).
+/// The members of all lines of the header at this index (RFC 9651, 3.1).
 fn all_of(lines: &[HeaderLine], place: usize) -> Vec<&str> {
     let mut all = Vec::new();
     let mut n = 0;
@@ -169,23 +170,22 @@ fn all_of(lines: &[HeaderLine], place: usize) -> Vec<&str> {
     all
 }
 
-/// Line `n` of the header at this place; empty if it is not text.
+/// Line `n` of the header at this index; empty if it is not text.
 fn nth(lines: &[HeaderLine], place: usize, n: usize) -> Option<&str> {
     let mut of_place = lines.iter().filter(|(known, _)| *known == place);
     of_place.nth(n).map(|(_, value)| str::from_utf8(value).unwrap_or_default())
 }
 
-/// A member's value, without its parameters.
+/// Value of a member, without its parameters.
 fn name_of(member: &str) -> &str {
     split(member, b';').first().copied().unwrap_or_default()
 }
 
-/// A member's parameter, if it is a number.
+/// Parameter of a member, if it is a number.
 fn parameter(member: &str, name: &str) -> Option<u64> {
     split(member, b';').into_iter().skip(1).find_map(|pair| value_of(pair, name))
 }
 
-/// The number in `name=number`.
 fn value_of(pair: &str, name: &str) -> Option<u64> {
     number(pair.strip_prefix(name)?.strip_prefix('=')?)
 }
