@@ -1,9 +1,10 @@
-//! Acquiring tokens of strict rules, while the request waits.
+//! Acquiring of tokens of strict rules, while the request waits.
 //!
-//! A POP spends only tokens that the budget was debited for beforehand. If it holds none, the request waits for one
-//! exchange, bounded by a time-out, and is then decided again. If the exchange fails early, the same report is sent
-//! once more in the time that is left. Acquired tokens go into the key's entry, for any request. If the slot has no
-//! room for that, the request acquires tokens for itself alone, so a slot full of keys with debt locks no newcomer out.
+//! A POP spends only tokens that the budget was debited for beforehand. If it holds none, the request waits for an
+//! exchange with weir-sync, bounded by a time-out, and is then decided again. If the exchange fails early, the same
+//! report is resent once in the remaining time. Acquired tokens go into the key's entry, for any request. If the slot
+//! has no room for it, the request acquires tokens for itself alone, so a slot full of keys with debt locks no
+//! newcomer out.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -22,11 +23,11 @@ use weir_protocol::messages::{Message, Reply, Report, Settled, WireError};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::Request;
 
-/// Time for which an epoch is given back whose lease is unknown, in nanoseconds.
+/// Time for which an epoch with an unknown lease is given back, in nanoseconds.
 const UNCONFIRMED_NS: u64 = 60 * SECOND_NS;
 
 impl Limiter {
-    /// The report for a request that must acquire tokens. None if weir-sync cannot be asked.
+    /// The report for a request that must acquire tokens; `None` if weir-sync cannot be asked.
     fn acquire(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
         if self.sync.as_ref()?.calls.of(CallPurpose::Acquire).count() >= ACQUIRES_MAX {
             return None;
@@ -51,7 +52,7 @@ impl Limiter {
         self.begin_report(builder, CallPurpose::Acquire, now)
     }
 
-    /// Asks for the tokens of all requests that wait for the key, and under a calendar quota for a few in advance.
+    /// Adds the tokens of all requests that wait for the key, and under a calendar quota a few in advance.
     fn want(&mut self, hit: &Hit, builder: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
         let Some(limits) = self.local_limits(hit.rule) else { return };
         let is_window = self.rules.get(hit.rule).is_some_and(|rule| rule.sharing.refill_policy.is_window());
@@ -63,12 +64,12 @@ impl Limiter {
         }
         let (flight, busy) = (self.rules.flight(hit.rule), Cell::new(0));
         let updated = self.update_counted(place, flight, Some(limits), slots, now, &|watched, in_flight| {
-            // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with them.
+            // While offline, a POP may admit more than was leased. For requests in flight, the excess ends with them.
             let is_overspent = match flight {
                 Some(_) => watched.admitted < in_flight,
                 None => watched.admitted > watched.charged,
             };
-            // A barred key that gets a request again has spent its epoch, and so has one whose window has ended.
+            // A barred key that gets a request again has spent its epoch, and so has a key whose window has ended.
             let is_spent = watched.barred_ns(now) > 0 || is_window && watched.is_barred();
             if watched.is_over(now) || is_spent || is_overspent {
                 watched.begin_epoch(now);
@@ -104,8 +105,8 @@ impl Limiter {
         self.reserves(rule) || self.rules.has_turns(rule)
     }
 
-    /// Gives back what the budget may have been debited for the key's epoch in `reported`, whose call failed, if no
-    /// reply has named its tokens and no request waits for it.
+    /// Gives back the tokens that the budget may have been debited for the key's epoch in `reported`, whose call
+    /// failed, if no reply has stated them and no request waits for them.
     fn give_back_unconfirmed(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
         if reported.awaited == 0 || !self.sync.as_ref().is_some_and(SyncClient::can_give_back) {
             return;
@@ -122,7 +123,7 @@ impl Limiter {
     }
 
     /// Gives back the unused tokens of the hit's key, if its request acquires tokens for itself alone. Places in flight
-    /// stay, because those of other requests are of the same epoch.
+    /// are kept, because those of other requests belong to the same epoch.
     fn give_back_spare(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
         if !self.is_for_itself(hit.rule)
             || self.rules.flight(hit.rule).is_some()
@@ -136,7 +137,8 @@ impl Limiter {
         }
     }
 
-    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before, or `None` if it continues.
+    /// Ends the key's epoch if `is_unused` and no request waits. Returns the previous entry; `None` if the
+    /// epoch continues.
     fn end_unused(
         &mut self,
         place: EntryPlace,
@@ -155,7 +157,7 @@ impl Limiter {
         before.get().filter(|_| matches!(updated, Updated::Written(_)))
     }
 
-    /// Asks under an epoch of their own for tokens of this request: it reserves them, or its key has no room.
+    /// Requests tokens for this request alone, under an epoch of their own: it reserves them, or its key has no room.
     fn want_unplaced(
         &mut self,
         hit: &Hit,
@@ -168,7 +170,7 @@ impl Limiter {
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, limits, 0, now) };
         let reported = ReportedKey { epoch, awaited: 0, is_unplaced: true, ..reported };
         let value = self.rules.keys.value(hit.key).as_bytes();
-        // A peek asks when its turn would come, and takes none.
+        // A peek asks for the time of its turn, but takes none.
         let ahead = if self.current.only_asks && self.rules.has_turns(hit.rule) { 0 } else { hit.cost };
         builder.add(hit.rule, reported, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
     }
@@ -177,14 +179,14 @@ impl Limiter {
     pub(crate) fn end_acquired(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
         while let Some(acquired) = self.current.acquired.pop() {
             let hit = hits.iter().find(|hit| hit.tag == acquired.tag);
-            // If it was allowed, spending the tokens has ended the wait.
+            // If the request was allowed, spending the tokens has ended the wait.
             if !is_allowed || hit.is_none() {
                 self.end_waiting(&acquired.reported, slots, now);
             }
             // A request in flight keeps its place until the lease ends, unless its host reports its end.
             let keeps = |hit: &&Hit| {
                 let is_in_flight = is_allowed && self.rules.flight(hit.rule).is_some() && !self.reserves(hit.rule);
-                // A turn is spent when it is given.
+                // A turn is spent when it is acquired.
                 is_in_flight || self.rules.has_turns(hit.rule)
             };
             if let Some(hit) = hit.filter(|hit| acquired.tokens > 0 && !keeps(hit)) {
@@ -200,14 +202,14 @@ impl Limiter {
                     again_at: Time::ZERO,
                 };
                 let is_kept = self.sync.as_mut().is_some_and(|sync| sync.keep_own(own));
-                // For a request that goes on, its end counts that.
+                // For a request that continues, its end counts that.
                 let is_lost = !is_kept && own.cost.is_some_and(|cost| cost != own.tokens);
                 self.counters.add(CountedEvent::Uncharged, u32::from(is_lost));
             }
         }
     }
 
-    /// Ends the wait of the request of `reported`: its tokens are for any request from now on.
+    /// Ends the wait of the request of `reported`. From now on its tokens are for any request.
     fn end_waiting(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
         if reported.awaited > 0 {
             self.update_watched(reported.place, None, slots, now, &|watched| {
@@ -218,12 +220,12 @@ impl Limiter {
         }
     }
 
-    /// Applies the reply to call `number`, which acquires tokens. Returns false if weir-sync asked no budget: the
-    /// request is decided as offline. On an error nothing changed, and the call is still under way.
+    /// Applies the reply to call `number`, which acquires tokens; false if weir-sync asked no budget, and the request
+    /// is decided as offline. On an error nothing has changed, and the call is still under way.
     pub fn acquired(&mut self, number: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<bool, WireError> {
         let reply = Reply::decode(bytes)?;
         let acquire = self.end_answered(number, CallPurpose::Acquire, &reply)?;
-        // The delay of a call that was sent again is not representative.
+        // The delay of a resent call is not representative.
         if let Some(sync) = self.sync.as_mut().filter(|sync| sync.lost < number) {
             sync.took(now.nanos_since(acquire.sent_at));
         }
@@ -240,7 +242,7 @@ impl Limiter {
         Ok(!matches!(reply.settled, Settled::None))
     }
 
-    /// True if call `number` would acquire nothing of use: its epoch has ended, or its budget is known to be empty.
+    /// True if call `number` would acquire nothing useful: its epoch has ended, or its budget is known to be empty.
     pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
         let acquire = self.sync.as_ref().and_then(|sync| sync.calls.get(number));
         let reported =
@@ -255,7 +257,8 @@ impl Limiter {
         })
     }
 
-    /// Records that call `number` failed and is sent once more. Grants pushed with a first reply count as lost.
+    /// Records that call `number` failed and is resent once. Grants pushed with a reply to the first attempt count
+    /// as lost.
     pub(crate) fn acquire_sent_again(&mut self, number: u64) {
         self.counters.add(CountedEvent::SyncFailed, 1);
         if let Some(sync) = &mut self.sync {
@@ -263,7 +266,7 @@ impl Limiter {
         }
     }
 
-    /// Ends call `number`, which failed.
+    /// Ends the failed call `number`.
     pub fn acquire_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         let sent_at = self.give_up_acquire(number, slots, now);
         self.counters.add(CountedEvent::SyncFailed, 1);
@@ -272,7 +275,7 @@ impl Limiter {
         }
     }
 
-    /// Ends call `number`, for which no request waits now, and returns the time at which it was sent. The next
+    /// Ends call `number`, which no request waits for any more, and returns the time at which it was sent. The next
     /// report asks for the acquired tokens, or gives them back.
     pub(crate) fn give_up_acquire(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
         let acquire = self.sync.as_mut()?.give_up(number, CallPurpose::Acquire)?;
@@ -295,7 +298,7 @@ impl Limiter {
         self.decide_at(acquired, request, slots, now)
     }
 
-    /// Acquires tokens for a request whose decision is to wait. Call it before any other request is decided.
+    /// Acquires tokens for a request that must wait. To be called before any other request is decided.
     #[inline(never)]
     pub(crate) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         if NEXT_TO_STORE && let Some(take) = take(self, now) {

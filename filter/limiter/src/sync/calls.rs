@@ -1,4 +1,4 @@
-//! Calls to weir-sync under way, each with its purpose, and the tokens and epochs that one acquired.
+//! Calls to weir-sync under way, each with its purpose, and the tokens and epochs that a call acquired.
 
 use alloc::vec::Vec;
 
@@ -8,23 +8,23 @@ use crate::table::{EntryPlace, NamedKey};
 use weir_protocol::messages::{self, Ban, HeldEpoch};
 use weir_protocol::time::Time;
 
-/// Maximum number of reports of a worker under way at once; the next waits until one ends.
+/// Maximum number of a worker's reports under way at once; the next waits until one ends.
 pub(crate) const REPORTS_MAX: usize = 4;
 
-/// Maximum number of requests of one worker that wait at once. Any beyond are decided without asking weir-sync.
+/// Maximum number of requests of one worker that wait at once. Further ones are decided without asking weir-sync.
 pub const ACQUIRES_MAX: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallPurpose {
     Report,
     Acquire,
-    /// Fetches the document of the rule set of this version.
+    /// Fetch of the rule set document of this version.
     Rules(u64),
 }
 
 pub(crate) struct PendingCall {
-    /// Number of the call, which this worker never reuses: a late reply matches its own call or none. The number of a
-    /// report is its sequence.
+    /// Number of the call, which this worker never reuses, so that a late reply matches its own call or none. The
+    /// number of a report is its sequence.
     pub(crate) number: u64,
     pub(crate) purpose: CallPurpose,
     pub(crate) sent_at: Time,
@@ -32,7 +32,7 @@ pub(crate) struct PendingCall {
     pub(crate) reported: Vec<ReportedKey>,
 }
 
-/// The calls under way, ordered by number; one of them at most is a fetch of rules.
+/// The calls under way, ordered by number; at most one of them fetches rules.
 #[derive(Default)]
 pub(crate) struct Calls(Vec<PendingCall>);
 
@@ -73,7 +73,7 @@ impl Calls {
         self.0.iter_mut().flat_map(|call| &mut call.reported)
     }
 
-    /// Start time of the fetch of rules under way.
+    /// Start time of the rules fetch under way.
     pub(crate) fn fetching_since(&self) -> Option<Time> {
         let is_fetch = |call: &&PendingCall| matches!(call.purpose, CallPurpose::Rules(_));
         self.0.iter().find(is_fetch).map(|call| call.sent_at)
@@ -87,14 +87,14 @@ impl Calls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedKey {
     pub(crate) place: EntryPlace,
-    /// [`RuleIndex::NONE`] if the rule is no longer in force, or if the reply is to change nothing.
+    /// [`RuleIndex::NONE`] if the rule is no longer in force, or if the reply must change nothing.
     pub(crate) rule: RuleIndex,
     pub(crate) epoch: u32,
     pub(crate) admitted: u32,
-    /// Tokens that this worker was asked for in total, and the part of them that no earlier report contained.
+    /// Total demand at this worker in tokens, and the part of it that no earlier report contained.
     pub(crate) asked: u64,
     pub(crate) asked_recently: u64,
-    /// Tokens that the request waits for, in a call for tokens.
+    /// In a call for tokens, the tokens that the request waits for.
     pub(crate) awaited: u32,
     /// True for an epoch that one request acquired for itself alone.
     pub(crate) is_unplaced: bool,
@@ -128,11 +128,10 @@ pub(crate) struct ReportBuilder {
     pub(crate) keys: Vec<messages::Key>,
     pub(crate) reported: Vec<ReportedKey>,
     pub(crate) bans: Vec<Ban>,
-    /// The keys that are epochs which a request holds, or held.
+    /// The keys that are epochs which a request holds or held.
     pub(crate) held: Vec<HeldEpoch>,
 }
 
-/// The contents of a report about one key.
 pub(crate) struct KeyContents<'a> {
     pub(crate) value: &'a [u8],
     pub(crate) watched: &'a Watched,
@@ -143,12 +142,12 @@ pub(crate) struct KeyContents<'a> {
 }
 
 impl ReportBuilder {
-    /// Adds a key under `rule` with its entry's counts. `reported` may name another rule for the reply.
+    /// Adds a key under `rule` with its entry's counts. `reported` may contain another rule for the reply.
     pub(crate) fn add(&mut self, rule: RuleIndex, reported: ReportedKey, contents: &KeyContents<'_>, now: Time) {
         let &KeyContents { value, watched, missing, ahead } = contents;
         let Some(rule) = self.refer(rule) else { return };
         let admitted = u64::from(watched.admitted);
-        // `asked` is added up only when workers report, `admitted` at once.
+        // `asked` is added up only when workers report, `admitted` immediately.
         let asked = u64::from(watched.asked()).max(admitted);
         let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
         // Another worker may have admitted tokens before this one had anything to report.
@@ -168,7 +167,7 @@ impl ReportBuilder {
         self.reported.push(reported);
     }
 
-    /// The report's index for a rule of the limiter. Adds the rule if it is new.
+    /// The report's index of a rule of the limiter, which is added if it is new.
     pub(crate) fn refer(&mut self, rule: RuleIndex) -> Option<u16> {
         let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
             self.rules.push(rule);
@@ -187,10 +186,10 @@ pub(crate) struct AcquiredTokens {
     /// Tokens of an epoch for this request alone; 0 if they are in the key's entry.
     pub(crate) tokens: u32,
     pub(crate) until: Time,
-    /// Time of the budget's next token, or of the turn that it gave.
+    /// Time of the budget's next token, or of the acquired turn.
     pub(crate) more_at: Time,
     pub(crate) left: u32,
-    /// True if the lease had ended on arrival, or the window: the request acquires again.
+    /// True if the lease or the window had ended on arrival; the request acquires again.
     pub(crate) is_over: bool,
 }
 
@@ -199,13 +198,13 @@ pub(crate) struct AcquiredTokens {
 pub(crate) struct OwnEpoch {
     pub(crate) name: NamedKey,
     pub(crate) epoch: u32,
-    /// Tokens that the budget was debited for it.
+    /// Tokens that the budget was debited for the epoch.
     pub(crate) tokens: u32,
-    /// The cost of its request, or `None` while that is in progress.
+    /// Cost of its request; `None` while that is in progress.
     pub(crate) cost: Option<u32>,
     pub(crate) until: Time,
-    /// The last call that named it; 0 if none did, or none since its request ended.
+    /// The last call that named the epoch; 0 if none did, or none since its request ended.
     pub(crate) named_in: u64,
-    /// Earliest time to report its cost again, if that has to wait.
+    /// Earliest time to report the cost again, if it has to wait.
     pub(crate) again_at: Time,
 }

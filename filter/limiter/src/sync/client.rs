@@ -1,4 +1,4 @@
-//! A worker's exchange with weir-sync: calls under way, the report budget in bytes, bans, and epochs without an entry.
+//! A worker's exchange with weir-sync: calls under way, the byte budget of reports, bans, and epochs without an entry.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,14 +15,15 @@ use weir_rules::key::KeyValue;
 
 /// Maximum number of bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
-/// A failure later than this after its time-out, in nanoseconds, is this POP's own stall, not weir-sync's fault.
+/// If a failure comes later than this after its time-out, in nanoseconds, this POP stalled, and weir-sync is not
+/// to blame.
 const LATE_NS: u64 = SECOND_NS / 2;
 /// Default time-out of a request that waits, in nanoseconds.
 const TIMEOUT_NS: u64 = SECOND_NS;
-/// 2^32 divided by the golden ratio, rounded to an odd number. Multiples of it are spread evenly.
+/// 2^32 divided by the golden ratio, rounded to an odd number. Its multiples are evenly spread.
 const FIBONACCI_HALF: u32 = 0x9e37_79b1;
 
-/// A key that was banned here, and that no answered report has named yet.
+/// A key banned here that no answered report has named yet.
 #[derive(Clone, Debug)]
 pub(crate) struct BannedHere {
     rule: RuleIndex,
@@ -48,7 +49,7 @@ pub struct SyncClient {
     pub(crate) sequence: u64,
     /// Last number of live POPs from weir-sync, known or guessed; at least 1.
     pub(crate) pops: u32,
-    /// The last number of live POPs that weir-sync knew for certain; 0 before the first.
+    /// Last number of live POPs that weir-sync knew for certain; 0 before the first.
     known_pops: u32,
     pub(crate) connectivity: ConnectivityState,
     pub(crate) versions: Versions,
@@ -57,7 +58,7 @@ pub struct SyncClient {
     pub(crate) lost: u64,
     /// Number of this POP's workers that report keys, from weir-sync's last reply; at least 1.
     pub(super) workers: u32,
-    /// Recent time to a reply, in nanoseconds: the longest, decayed with each reply. None before the first.
+    /// Recent time to a reply, in nanoseconds: the longest, decayed with each reply; `None` before the first.
     pub(crate) answers_take_ns: Option<u64>,
     /// Time-out of a request that waits, in nanoseconds.
     pub(crate) timeout_ns: u64,
@@ -68,9 +69,9 @@ pub struct SyncClient {
     pub(crate) bans: Vec<BannedHere>,
     /// Number of epochs acquired for single requests.
     epochs: u32,
-    /// Epochs that one request acquired for itself, and holds.
+    /// Epochs that requests in progress acquired for themselves.
     pub(super) held: Vec<OwnEpoch>,
-    /// Those with a cost, whose end weir-sync has not confirmed.
+    /// Epochs with a cost whose end weir-sync has not confirmed.
     pub(super) ended: Vec<OwnEpoch>,
 }
 
@@ -99,7 +100,7 @@ impl SyncClient {
         }
     }
 
-    /// Applies a reply's number of live POPs, received at `at`. A guess never lowers a number that was known.
+    /// Applies a reply's number of live POPs, received at `at`. A guess never lowers a known number.
     pub fn observe(&mut self, pops: u32, is_guess: bool, at: Time) {
         let pops = pops.clamp(1, POPS_MAX);
         self.connectivity.observe(at);
@@ -110,7 +111,7 @@ impl SyncClient {
         self.connectivity.is_guessing = self.known_pops == 0;
     }
 
-    /// Records that a call sent at `sent_at` failed. Returns true if weir-sync is to blame.
+    /// Records that a call sent at `sent_at` failed; true if weir-sync is to blame.
     pub(crate) fn miss(&mut self, sent_at: Time, now: Time) -> bool {
         let is_to_blame = now.nanos_since(sent_at) < self.timeout_ns + LATE_NS;
         if is_to_blame {
@@ -119,7 +120,7 @@ impl SyncClient {
         is_to_blame
     }
 
-    /// Starts the fetch of a rule set, and returns its number. An earlier fetch under way is given up.
+    /// Starts the fetch of a rule set, and returns its number. Gives up an earlier fetch under way.
     pub(crate) fn begin_fetch(&mut self, version: u64, now: Time) -> u64 {
         let number = self.next_number();
         let purpose = CallPurpose::Rules(version);
@@ -127,13 +128,13 @@ impl SyncClient {
         number
     }
 
-    /// Gives the rules new indices after a replacement, and drops what refers to rules without one.
+    /// Assigns new indices to the rules after a replacement, and drops what refers to rules without one.
     pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>, rules: &CompiledRules) {
         for reported in self.calls.reported_mut() {
             reported.rule = to(reported.rule).unwrap_or(RuleIndex::NONE);
         }
         self.bans.retain_mut(|ban| to(ban.rule).map(|rule| ban.rule = rule).is_some());
-        // Requests hold epochs only under strict rules; weir-sync refuses a report that names any other.
+        // Requests hold epochs only under strict rules; weir-sync refuses a report that names others.
         let is_strict = |rule: &RuleIndex| rules.terms_of(*rule).is_some_and(|terms| terms.is_strict);
         let strict = |rule| to(rule).filter(is_strict);
         let mut renumber = |own: &mut OwnEpoch| strict(own.name.rule).map(|rule| own.name.rule = rule).is_some();
@@ -146,8 +147,8 @@ impl SyncClient {
         self.answers_take_ns = self.answers_take_ns.map(|known| ns.max(known / 8 * 7)).or(Some(ns));
     }
 
-    /// Rate divisor for cold keys: two for each POP. The other half of the quota is left for warm keys,
-    /// because weir-sync lets half a quota pass without a grant.
+    /// Rate divisor for cold keys: two for each POP. The other half of the quota is left for warm keys, because
+    /// weir-sync lets half a quota pass without a grant.
     pub(crate) fn cold_rate_divisor(&self) -> u32 {
         if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
     }
@@ -162,13 +163,13 @@ impl SyncClient {
     }
 
     /// A new epoch that is in no entry. This worker never repeats one. The first is random, so that two workers do not
-    /// use the same one for a key while the budget remembers it.
+    /// use the same epoch for a key while the budget remembers it.
     pub(crate) fn epoch_of_its_own(&mut self) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
         let worker = self.reporter.worker;
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         let begin = (worker ^ worker >> 32) as u32;
-        // The factor is odd, so all values come once before any repeats.
+        // The factor is odd, so all values occur once before any repeats.
         begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
@@ -228,7 +229,7 @@ impl SyncClient {
         });
     }
 
-    /// Drops the banned keys that report `sequence` named, which was answered.
+    /// Drops the banned keys that the answered report `sequence` named.
     pub(crate) fn confirm_bans(&mut self, sequence: u64) {
         self.bans.retain(|ban| ban.first_report > sequence);
     }
@@ -251,20 +252,20 @@ impl SyncClient {
 // key or because its cost is known only at its end, and those that are given back.
 //
 // The request holds its epoch until it ends. Reports renew the lease of its tokens meanwhile, and count none of them as
-// spent. After the end, a report states the cost; the budget gets back the rest, or is debited for the difference. That
-// is repeated until a reply confirms it or the lease has ended; then the budget counts exactly the acquired tokens as
-// spent, so a worker that traps costs the tokens that its requests had acquired. A key's epoch that is given back is
-// repeated in the same way, so that a lost report loses no tokens.
+// spent. After the end, a report states the cost; the budget gets back the rest, or is debited for the difference. This
+// is repeated until a reply confirms it or the lease has ended. In the latter case the budget counts exactly the
+// acquired tokens as spent, so a worker that traps costs the tokens that its requests had acquired. A key's epoch that
+// is given back is repeated in the same way, so that a lost report loses no tokens.
 
-/// Maximum number of epochs per worker that are held by requests or not yet confirmed as ended. Tokens acquired beyond
-/// that count as spent.
+/// Maximum number of epochs per worker that requests hold or whose end is unconfirmed. Tokens acquired beyond that
+/// count as spent.
 pub const OWN_MAX: usize = 2_048;
 /// Maximum number of these epochs that one call for tokens names.
 const NAMED_MAX: usize = KEYS_MAX / 2;
-/// Lease that a report asks for while a request is in progress, in milliseconds. It is renewed when half of it is left.
+/// Lease requested in a report while a request is in progress, in milliseconds. It is renewed when half of it is left.
 const HOLD_MS: u32 = 60_000;
 const RENEWED_NS: u64 = 30 * SECOND_NS;
-/// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
+/// Delay before reporting again a cost that the budget could not take yet, in nanoseconds.
 const WAITS_NS: u64 = 5 * SECOND_NS;
 
 impl SyncClient {
@@ -277,13 +278,13 @@ impl SyncClient {
         has_room
     }
 
-    /// True if one more epoch can be given back until a reply confirms it. Half of the places are left to requests.
+    /// True if one more epoch can be given back until a reply confirms it. Half of the places are left for requests.
     pub(crate) fn can_give_back(&self) -> bool {
         self.held.len() + self.ended.len() < OWN_MAX && self.ended.len() < OWN_MAX / 2
     }
 
-    /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `named_in`
-    /// does so already. False if it [cannot](Self::can_give_back) be repeated.
+    /// Gives an epoch of the key `name` back, except its `admitted` tokens, until a reply confirms it. Call `named_in`
+    /// does so already. False if this [cannot](Self::can_give_back) be repeated.
     pub(crate) fn keep_giving_back(&mut self, name: NamedKey, watched: &Watched, named_in: u64) -> bool {
         self.can_give_back()
             && self.keep_own(OwnEpoch {
@@ -297,7 +298,7 @@ impl SyncClient {
             })
     }
 
-    /// Records the cost of the request that holds `epoch`. False if its lease has ended: its tokens stay spent.
+    /// Records the cost of the request that holds `epoch`; false if its lease has ended, and its tokens stay spent.
     pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) -> bool {
         let Some(at) = self.held.iter().position(|own| own.epoch == epoch) else { return false };
         let own = self.held.swap_remove(at);
@@ -305,9 +306,9 @@ impl SyncClient {
         true
     }
 
-    /// Adds epochs that have ended to `builder`; in a report, also those whose leases must be renewed. A call
-    /// for tokens can give back, but not state that more was spent. Returns the number of epochs whose lease ended
-    /// before a cost other than their tokens was confirmed.
+    /// Adds epochs that have ended to `builder`; in a report, also those whose leases must be renewed. A call for
+    /// tokens can give back, but not state that more was spent. Returns the number of epochs whose lease ended before a
+    /// cost other than their tokens was confirmed.
     pub(crate) fn report_own_epochs(
         &mut self,
         builder: &mut ReportBuilder,
@@ -357,8 +358,8 @@ impl SyncClient {
         lost
     }
 
-    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch` of the key `tag`. A lease
-    /// in the reply means that the epoch continues, or that its cost has to wait.
+    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch` of the key `tag`. A lease in
+    /// the reply means that the epoch continues, or that its cost must wait.
     pub(crate) fn observe_own_epoch(
         &mut self,
         (tag, epoch): (Tag, u32),

@@ -1,5 +1,5 @@
-//! A POP's connectivity with weir-sync, in three steps. It goes down step by step without replies, and back
-//! up at the first one.
+//! A POP's connectivity with weir-sync, in three steps. Without replies it goes down step by step; the first reply
+//! restores it.
 
 use weir_protocol::messages::RunningRules;
 use weir_protocol::time::{SECOND_NS, Time};
@@ -54,25 +54,24 @@ impl ConnectivityState {
         }
     }
 
-    /// True if a request should wait for weir-sync at `now`: not in fallback if a call has failed since the
-    /// last reply. If none has failed, the POP itself may have stood still, as a virtual machine may.
+    /// True if a request should wait for weir-sync at `now`: not in fallback if a call has failed since the last reply.
+    /// If none has failed, the POP itself may have stood still, as a virtual machine may.
     pub(crate) fn may_ask(&self, now: Time) -> bool {
         self.step(now) < Connectivity::Fallback || self.missed_at <= self.last_reply_at.unwrap_or_default()
     }
 }
 
-// The rule set version that the fleet is to run, and the one that this worker runs.
+// The fleet's rule set version, and the one that this worker runs.
 
-/// Time after a switch in which a worker ignores older versions, in nanoseconds: a weir-sync that has not received the
-/// newer one yet must not take the POP back.
+/// Time after a switch in which a worker ignores older versions, in nanoseconds. A weir-sync that has not received the
+/// newer version yet must not take the POP back.
 const STEP_BACK_NS: u64 = SECOND_NS;
 
-/// The version that a worker runs, and the one that it is to run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Versions {
     pub(crate) running: RunningRules,
     since: Time,
-    /// Version that the fleet is to run; 0 if none was named.
+    /// Version that the fleet is to run; 0 if none was stated.
     pub(crate) wanted: u64,
     /// Replies to reports up to this number must not change `wanted`.
     observed_in: u64,

@@ -1,9 +1,9 @@
-//! Consuming a strict rule's tokens directly from the budget, in hosts that are next to the store.
+//! Consuming of a strict rule's tokens directly from the budget, in hosts next to the store.
 //!
 //! A lease suits a key in frequent demand. For any other key it costs two exchanges and an entry that is rarely used
 //! again. Here the budget debits and spends the tokens in one step instead, and nothing is kept or reported.
 //!
-//! A request consumes only if nothing else is missing: its one strict rule holds no token for it, and all other rules
+//! A request consumes only if nothing else is missing: its only strict rule holds no token for it, and all other rules
 //! have enough. Consumed tokens cannot be given back: they are lost to the client if another rule refuses after all.
 
 use alloc::vec::Vec;
@@ -23,12 +23,12 @@ use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::key::KeyValue;
 use weir_rules::request::Request;
 
-/// A key consumes while its budget has less than one part in this many left, because others need the rest.
+/// A key consumes while its budget has less than 1 / this left, because others need the rest.
 const LOW_PART: u32 = 4;
-/// Wait of a client if the budget named none, in nanoseconds.
+/// Wait of a client if the budget stated none, in nanoseconds.
 const UNKNOWN_WAIT_NS: u64 = SECOND_NS;
 
-/// The tokens to consume for the current request, which must wait, or `None` if acquiring them is better.
+/// The tokens to consume for the current request, which must wait; `None` if acquiring is better.
 pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
     let takes = limiter
         .takes
@@ -54,7 +54,7 @@ pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
     take
 }
 
-/// True if tokens of the rule are spent at once, not held until the request ends, and are no turns.
+/// True if the rule's tokens are spent at once, not held until the request ends, and are not turns.
 fn may_consume(limiter: &Limiter, rule: RuleIndex) -> bool {
     let is_spent = |refill_policy| !matches!(refill_policy, RefillPolicy::InFlight(_) | RefillPolicy::Queue);
     !limiter.reserves(rule) && limiter.rules.get(rule).is_some_and(|rule| is_spent(rule.sharing.refill_policy))
@@ -66,7 +66,7 @@ pub(crate) fn chunk_beside(limiter: &Limiter, quota: Quota) -> u32 {
     if limiter.takes.is_some() { unreported_of(RefillPolicy::Continuous, quota).min(refilled) } else { 0 }
 }
 
-/// Decides a request again after the budget's answer to `take`, which is `None` if the budget is out of reach.
+/// Decides a request again after the budget's reply to `take`, which is `None` if the budget is unreachable.
 pub(crate) fn decide_taken(
     limiter: &mut Limiter,
     take: &Consume,
@@ -108,7 +108,7 @@ pub(crate) fn evaluate_consumed(
     } else {
         let wait_ns = match taken.wait_ms.saturating_mul(1_000_000) {
             0 => UNKNOWN_WAIT_NS,
-            // A request for more than the burst gets the time at which the bucket is full.
+            // For a request of more than the burst, the wait lasts until the bucket is full.
             _ if hit.cost > quota.burst() && !terms.is_calendar => {
                 quota.token_ns().saturating_mul(quota.burst().saturating_sub(taken.left).into())
             }
@@ -119,7 +119,7 @@ pub(crate) fn evaluate_consumed(
     HitResult { evicted, ..HitResult::refused(decision, hit.tag) }
 }
 
-/// Charges the bucket by which `on_sync_loss` decides, too. Returns the number of entries that were evicted for it.
+/// Also charges the bucket that `on_sync_loss` uses. Returns the number of entries that were evicted for it.
 fn charge_bucket(cost: u32, terms: &RuleTerms, placement: &Placement, slot: &mut Slot, now: Time) -> u32 {
     if terms.on_sync_loss == OnSyncLoss::Deny || terms.is_calendar {
         return 0;
@@ -133,7 +133,7 @@ fn charge_bucket(cost: u32, terms: &RuleTerms, placement: &Placement, slot: &mut
     slot.put_back(placement, &entry, now).unwrap_or(0)
 }
 
-/// True if a lease left some tokens, though too few. The request then acquires the rest.
+/// True if a lease left some tokens, but too few. The request then acquires the rest.
 fn has_some(scratch: &Scratch, hit: &Hit, now: Time) -> bool {
     let loaded = scratch.loaded.iter().find(|loaded| loaded.index == hit.slot);
     let entry = loaded.map(|loaded| loaded.slot.find_or_new(hit.tag, now).entry);
@@ -157,14 +157,13 @@ pub struct Consume {
     pub(crate) tag: Tag,
 }
 
-/// A budget's answer to a [`Consume`].
+/// A budget's reply to a [`Consume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsumeReply {
     /// True if all tokens were debited.
     pub is_taken: bool,
-    /// Tokens left in the budget.
     pub left: u32,
-    /// Milliseconds until the missing tokens may be there; 0 if unknown.
+    /// Milliseconds until the missing tokens may be available; 0 if unknown.
     pub wait_ms: u64,
 }
 
@@ -201,7 +200,7 @@ impl ConsumeState {
 }
 
 impl Recent {
-    /// Counts one more request. Returns true if the key is asked for often enough to be worth a lease.
+    /// Counts one more request; true if the key is in demand often enough to be worth a lease.
     pub(super) fn is_often(&mut self, now: Time) -> bool {
         if self.count == 0 || now.nanos_since(self.since) >= INTERVAL_NS {
             (self.since, self.count) = (now, 0);

@@ -1,4 +1,4 @@
-//! Applying weir-sync's replies.
+//! Application of weir-sync's replies.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -14,13 +14,13 @@ use weir_protocol::messages::{Allowance, Ban, Grant, Leased, Message, PushedGran
 use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
 
-/// Longest wait for tokens that is accepted, in milliseconds: longer than any month.
+/// Maximum wait for tokens that is accepted, in milliseconds: longer than any month.
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;
-/// Longest wait for tokens that other requests have reserved, in milliseconds.
+/// Maximum wait for tokens that other requests have reserved, in milliseconds.
 const RETURNS_MS: u64 = 1_000;
 
 impl Limiter {
-    /// Applies the reply to report `sequence`. On an error, nothing changes: the report stays under way, if it was.
+    /// Applies the reply to report `sequence`. On an error nothing changes: a report under way stays so.
     pub fn apply(&mut self, sequence: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let reply = Reply::decode(bytes)?;
         let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
@@ -35,7 +35,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Ends call `number` if `reply` matches it: it must cover all of the call's keys, or none.
+    /// Ends call `number` if `reply` matches it, that is, covers all of the call's keys or none.
     pub(crate) fn end_answered(
         &mut self,
         number: u64,
@@ -109,11 +109,11 @@ impl Limiter {
         }
     }
 
-    /// Applies the grant in the reply to a report sent at `sent_at`. Its level is reduced by the tokens
-    /// admitted since and raised by the refill since. Without a grant, ends the grant that the key holds.
+    /// Applies the grant in the reply to a report sent at `sent_at`. Its level is reduced by the tokens admitted since
+    /// and raised by the refill since. Without a grant, ends the key's current one.
     ///
-    /// A report may be overtaken by one with a larger count that is already confirmed. The level may lack those
-    /// tokens, too, so they are not subtracted again: the other reply's level lacked them for certain.
+    /// A report may be overtaken by one with a larger count that is already confirmed. The level may also lack those
+    /// tokens, so they are not subtracted again: the other reply's level certainly lacked them.
     fn hold(
         &mut self,
         reported: &ReportedKey,
@@ -135,7 +135,7 @@ impl Limiter {
                 watched.confirm(reported.admitted, sent_at);
             }
             let Some(grant) = grant else { return watched.release(now) };
-            // Negative if reserved tokens came back meanwhile, because the budget was charged for them.
+            // Negative if reserved tokens returned meanwhile, because the budget was charged for them.
             let since = i64::from(watched.admitted) - i64::from(reported.admitted.max(watched.charged));
             let level_milli = grant.level_milli.saturating_add(refilled_milli);
             watched.hold(&grant, &quota, level_milli.saturating_sub(since * 1_000), now);
@@ -143,8 +143,8 @@ impl Limiter {
         self.local_cache.forget(reported.place.tag);
     }
 
-    /// The grant with a burst that has room for the key's most expensive request that this worker knows of, or the
-    /// reporter, which knows those of all workers. Cheap requests hold the bucket to that burst.
+    /// The grant, with room in its burst for the most expensive request of the key that this worker knows of, or that
+    /// the reporter knows of from all workers. Cheap requests hold the bucket to that burst.
     fn with_room(&self, grant: &Grant, rule: RuleIndex, tag: Tag) -> Grant {
         let local_burst = self.rules.terms_of(rule).map_or(0, |terms| terms.local_burst);
         let most = if grant.burst == 0 { 0 } else { self.watch.dearest(tag).min(local_burst) };
@@ -164,7 +164,7 @@ impl Limiter {
         }
         let charged = if is_late { 0 } else { u32::try_from(leased.charged).unwrap_or(u32::MAX) };
         let wait_ms = leased.wait_ms.min(WAIT_MS_MAX);
-        // Reserved tokens come back when a request ends, which is sooner than a refill.
+        // Reserved tokens return when a request ends, which is sooner than a refill.
         let returns = leased.may_return && self.reserves(reported.rule);
         let more_at = now + if returns { wait_ms.min(RETURNS_MS) } else { wait_ms } * 1_000_000;
         // Not later than the start of the next window: the budget measured the wait after `sent_at`, and rounded it up.
@@ -172,10 +172,9 @@ impl Limiter {
         let got_none = leased.lease_ms == 0 && (wait_ms > 0 || is_calendar || !reported.is_again);
         let has_window_ended = is_calendar && wait_ms > 0 && bar_at <= now;
         let is_over = is_acquire && (is_late || got_none || has_window_ended);
-        // The budget had no tokens, and that answer is valid until its window ends.
+        // The budget had no tokens, and that reply is valid until its window ends.
         let is_of_the_end =
             is_calendar && leased.charged == 0 && wait_ms > 0 && (leased.lease_ms == 0 || bar_at <= now);
-        // Another request for the key may have been refused meanwhile.
         self.local_cache.forget(reported.place.tag);
         let tokens = if reported.is_unplaced { charged } else { 0 };
         let acquired = AcquiredTokens {
@@ -198,7 +197,7 @@ impl Limiter {
             }
             let has_ended = watched.charged == 0 || watched.until <= now;
             if is_of_the_end && !watched.is_over(now) {
-                // The next window may have given this epoch tokens, in replies that came before or are under way.
+                // The next window may have debited tokens for this epoch, in replies that came before or are under way.
                 watched.end_waiting(reported.awaited);
             } else if leased.lease_ms == 0 || is_late && has_ended {
                 // For the budget, this epoch is over.
@@ -206,7 +205,7 @@ impl Limiter {
                 watched.admitted = in_flight;
             } else {
                 watched.lease(charged, until);
-                // The request is going to be refused.
+                // The request will be refused.
                 if watched.on_hand(now) < reported.awaited {
                     watched.end_waiting(reported.awaited);
                 }
@@ -252,7 +251,7 @@ impl Limiter {
         let updated = self.update_watched(place, limits, slots, now, &|watched| {
             watched.hold(&grant, &quota, pushed.grant.level_milli, now);
         });
-        // Without room in the slot, the key stays as it was.
+        // Without room in the slot, the key is unchanged.
         let Updated::Written(watched) = updated else { return };
         self.local_cache.forget(place.tag);
         if watched.admitted > watched.charged {
@@ -263,8 +262,8 @@ impl Limiter {
         }
     }
 
-    /// Applies bans from other POPs. A ban of zero length resets the key. Right before another ban of the same
-    /// key, it means that the other one replaces a longer ban.
+    /// Applies bans from other POPs. A ban of zero length resets the key. Directly before another ban of the same key,
+    /// it means that the other one replaces a longer ban.
     pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
         let mut bans = reply.bans.iter().peekable();
         while let Some(ban) = bans.next() {
@@ -302,7 +301,7 @@ impl Limiter {
         self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
     }
 
-    /// Ends report `sequence`, which failed. Its keys are reported again. Returns true if weir-sync is to blame.
+    /// Ends the failed report `sequence`. Its keys are reported again. True if weir-sync is to blame.
     pub fn report_failed(&mut self, sequence: u64, now: Time) -> bool {
         let sent_at = self.report_again(sequence);
         sent_at.zip(self.sync.as_mut()).is_some_and(|(sent_at, sync)| sync.miss(sent_at, now))

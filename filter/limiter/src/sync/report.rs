@@ -1,8 +1,9 @@
-//! Making reports: admitted tokens and demand of the POP's keys.
+//! Building of reports: admitted tokens and demand of the POP's keys.
 //!
-//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers. Nothing waits
-//! for a reply: if none has come by the next tick, the next report repeats the counts, and late replies are still
-//! applied. Only the names of keys are a worker's own. One that ends hands over those whose counts are not confirmed.
+//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers. Nothing
+//! waits for a reply: if none has come by the next tick, the next report repeats the counts, and late replies
+//! are still applied. Only the names of keys are a worker's own. A worker that ends hands over those whose
+//! counts are unconfirmed.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -27,16 +28,17 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// Additional weight of a key's wait for each burst of demand in that time.
 const BURST_WEIGHT: u64 = 1_000;
 
-/// Weight of a nanosecond since the key's last report: grows with the `tokens` beyond its fair share, in bursts.
+/// Weight of a nanosecond since the key's last report. It grows with the `tokens` beyond the key's fair share,
+/// in bursts.
 fn weight(quota: Quota, divisor: u32, tokens: u64, waits_ns: u64) -> u64 {
     let share = waits_ns / quota.token_ns().saturating_mul(divisor.max(1).into());
     1 + tokens.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
 }
 
 impl Limiter {
-    /// The report to send now; the caller then calls [`Limiter::apply`] or [`Limiter::report_failed`]. None if
-    /// as many as may be are under way, or if there is nothing to report and no need to `greet`. A greeting
-    /// keeps the POP among the live ones, and its reply brings pushed grants; one worker sends it each interval.
+    /// The report to send now; the caller then calls [`Limiter::apply`] or [`Limiter::report_failed`]. `None` if the
+    /// maximum is under way, or if there is nothing to report and no need to `greet`. A greeting keeps the POP live,
+    /// and its reply brings pushed grants; one worker sends it each interval.
     pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
         if !self.may_report(now) {
             return None;
@@ -159,7 +161,7 @@ impl Limiter {
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let reported =
             ReportedKey { epoch, admitted, asked, asked_recently, ..ReportedKey::of(place, rule, dirty_since) };
-        // Only for warm keys: a grant may have lowered a hot one's bucket by more than was admitted.
+        // Only for warm keys: a grant may have lowered a hot key's bucket by more than was admitted.
         let limits = self.local_limits(rule).filter(|_| is_warm);
         let missing = limits.map_or(0, |limits| watched.missing(&limits, now));
         builder.add(rule, reported, &KeyContents { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
@@ -168,12 +170,12 @@ impl Limiter {
 
 // Handover from a worker that ends.
 
-/// Maximum number of bytes that all ended workers together hand over. A key beyond that is reported after its next
-/// request.
+/// Maximum number of bytes that all ended workers together hand over. Further keys are reported after their
+/// next request.
 pub(crate) const HANDOVER_BYTES_MAX: usize = 64 * 1024;
 
-/// Ends this worker. Returns the handover to store instead of `left`, which earlier workers left, or `None` if there
-/// is nothing to add.
+/// Ends this worker. Returns the handover to store instead of `left`, the one of earlier workers; `None` if there is
+/// nothing to add.
 pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     end_reports(limiter);
     let rules = limiter.rules.set.rules();
@@ -195,7 +197,7 @@ pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// Makes the next report the last one: it contains everything that is not confirmed.
+/// Makes the next report the last one, which contains everything unconfirmed.
 pub(crate) fn hurry(limiter: &mut Limiter) {
     end_reports(limiter);
     limiter.watch.hurry();
@@ -218,7 +220,7 @@ pub(crate) fn inherit(limiter: &mut Limiter, left: &[u8], slots: &dyn Slots, now
     }
 }
 
-/// The names in `left`, each made up of a rule's name and a key's canonical bytes, up to the first that cannot be read.
+/// The names in `left`, each a rule's name and a key's canonical bytes, up to the first unreadable one.
 fn names(left: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
     let mut rest = left.get(..HANDOVER_BYTES_MAX).unwrap_or(left);
     iter::from_fn(move || {
@@ -252,37 +254,37 @@ pub(crate) fn gather(limiter: &mut Limiter, worker: &mut Limiter, now: Time) {
     }
 }
 
-// Tokens that a report wants for a strict rule's key: some in advance of its requests, or to give back the rest.
+// Tokens that a report wants for a strict rule's key: some in advance of its requests, or none, to give back the rest.
 //
 // Under a token bucket, only a key in frequent demand is worth a lease. A token that is not used soon is given back,
 // and the next request waits for its own. The next call for tokens states how many were spent. Until then, or until the
 // lease ends, that part of the burst does not refill, so only a small part may go unreported. A calendar quota has long
-// leases, and a POP keeps a small part of it while the key is asked for at all, so that a steady client rarely waits.
-// That part is given back shortly before the lease ends, if the key was not asked for.
+// leases, and a POP keeps a small part of it while there is any demand for the key, so that a steady client rarely
+// waits. That part is given back shortly before the lease ends, if there was no demand.
 
-/// Demand between two reports, in requests, from which a strict rule's key acquires tokens in advance. Below
-/// that, tokens that expire unused would cost more than the waits they save.
+/// Demand between two reports, in requests, from which a strict rule's key acquires tokens in advance. Below that,
+/// unused tokens that expire would cost more than the waits they save.
 pub(super) const AHEAD_MIN: u64 = 4;
 /// Default time between two reports, in nanoseconds.
 pub(super) const INTERVAL_NS: u64 = SECOND_NS / 4;
-/// A key in demand holds one part in this many of its calendar quota, but at least one token.
+/// A key in demand holds 1 / this of its calendar quota, but at least one token.
 const CHUNK_PART: u32 = 1_000;
-/// One part in this many of a token bucket's burst may be spent without a report of its own.
+/// Of a token bucket's burst, 1 / this may be spent without a report of its own.
 const UNREPORTED_PART: u32 = 64;
 /// Time before the end of the lease at which tokens of a calendar quota are given back, in nanoseconds.
 const REST_NS: u64 = GIVEN_BACK_S * SECOND_NS;
 
-/// The demand for a strict rule's key, and the limits for what it may hold.
+/// The demand for a strict rule's key, and the limits on its tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
-    /// Demand in tokens that no answered report contained. For a calendar quota, no answered call for tokens
-    /// either, because the acquired tokens are held already.
+    /// Demand in tokens that no answered report contained. For a calendar quota, no answered call for tokens either,
+    /// because the acquired tokens are already held.
     pub(crate) asked: u64,
-    /// Tokens that a request costs if it does not state its cost.
+    /// Cost of a request that does not state one, in tokens.
     pub(crate) usual_cost: u32,
     /// True if the worker has too many keys to hold tokens for one without demand.
     pub(crate) is_crowded: bool,
-    /// Tokens to hold of a calendar quota, or `None` for other rules.
+    /// Tokens of a calendar quota to hold; `None` for other rules.
     pub(crate) chunk: Option<u32>,
     /// Tokens of a token bucket that may be spent without a report of their own.
     pub(crate) unreported: u32,
@@ -296,9 +298,9 @@ pub(crate) struct Wish {
 pub(crate) enum Want {
     /// Nothing, because the key holds nothing. A POP that needs a token acquires it.
     Nothing,
-    /// Nothing before this time, unless the key is asked for.
+    /// Nothing before this time, unless there is demand for the key.
     Later(Time),
-    /// The key wants this many tokens beyond those it spent. 0 gives back the rest of its epoch, which has ended here.
+    /// This many tokens beyond those spent. 0 gives back the rest of the key's epoch, which has ended here.
     Ahead(u32),
 }
 
@@ -341,8 +343,8 @@ impl Wish {
         }
     }
 
-    /// Number of places to keep free beside the requests in flight, if the fleet counts them. They are few,
-    /// because other POPs may be waiting for the places that are free here.
+    /// Number of places to keep free beside the requests in flight, if the fleet counts them. They are few, because
+    /// other POPs may be waiting for the places that are free here.
     pub(crate) fn free(&self, watched: &Watched, now: Time) -> Option<u32> {
         let in_flight = self.in_flight?;
         let most = if self.is_seldom_asked() { 0 } else { (in_flight / 2).saturating_add(self.usual_cost) };

@@ -1,5 +1,4 @@
-//! The watch list: the watched keys that a worker has met, with what is still to be reported and the credit
-//! for their admit ratio.
+//! The watch list: a worker's watched keys, with their unreported state and the credit for their admit ratio.
 //!
 //! Shared data cannot be enumerated, so each worker keeps its own list. Two workers may both report a key:
 //! counts are cumulative, and weir-sync takes the maximum.
@@ -18,7 +17,7 @@ use weir_protocol::messages::{AdmitRatio, KEYS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
 
 const WATCH_MAX: usize = 4_096;
-/// Number of keys that are searched for one that can make room.
+/// Number of keys searched for one that can make room.
 const NEIGHBOURS_MAX: usize = 8;
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
@@ -28,18 +27,18 @@ pub(crate) struct WatchList {
     keys: Vec<(u64, Box<WatchedKey>)>,
     /// Credit shared by all keys that found no room on the list.
     shared_credit: u32,
-    /// Time of the last search for keys that are due.
+    /// Time of the last search for due keys.
     looked_at: Time,
 }
 
 impl WatchList {
-    /// Adds a watched key that was not asked for here, with something to report since `now`. False without room.
+    /// Adds a watched key without a request here, with something to report since `now`; false without room.
     pub(crate) fn learn(&mut self, key: &NamedKey, now: Time) -> bool {
         self.entry(key, now).map(|known| known.mark_changed(now)).is_some()
     }
 
-    /// Counts a request of `cost` tokens for a watched key. `unconfirmed` are the tokens that its entry has not
-    /// confirmed, if that is known. False if the key is not on the list and none of its neighbours can make room.
+    /// Counts a request of `cost` tokens for a watched key. `unconfirmed` are its entry's unconfirmed tokens, if known.
+    /// False if the key is not on the list and none of its neighbours can make room.
     pub(crate) fn touch(&mut self, key: &NamedKey, cost: u32, unconfirmed: Option<u32>, now: Time) -> bool {
         self.entry(key, now).map(|known| known.count(cost, unconfirmed, now)).is_some()
     }
@@ -51,13 +50,13 @@ impl WatchList {
         }
     }
 
-    /// Takes over another worker's key, whose rule is `rule` here. False if there is no room.
+    /// Takes over another worker's key, whose rule is `rule` here; false without room.
     pub(crate) fn take_over(&mut self, key: &mut WatchedKey, rule: RuleIndex, now: Time) -> bool {
         let name = NamedKey { rule, ..key.name };
         self.entry(&name, now).map(|known| known.take_over(key)).is_some()
     }
 
-    /// The key's entry, new if necessary, or `None` if there is no room for it.
+    /// The key's entry, new if necessary; `None` without room.
     #[inline(never)]
     fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {
         let tag = key.place.tag;
@@ -98,16 +97,16 @@ impl WatchList {
         self.place(tag.bits()).is_ok()
     }
 
-    /// Adds `ratio` to the key's credit, and returns true if the credit is enough for one request: error diffusion,
-    /// whatever the requests cost. Of any n requests in a row, ratio x n are admitted, give or take one, and evenly
-    /// spread. Keys that found no room on the list share one credit.
+    /// Adds `ratio` to the key's credit; true if the credit is enough for one request. This is error diffusion,
+    /// independent of the requests' costs: of any n consecutive requests, ratio x n are admitted, give or take one, and
+    /// evenly spread. Keys that found no room on the list share one credit.
     pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
         let credit = self.credit(tag);
         *credit = credit.saturating_add(ratio.bits());
         *credit >= AdmitRatio::ONE.bits()
     }
 
-    /// Cost of the key's dearest request; 0 if the key is not on the list.
+    /// Cost of the key's most expensive request; 0 if the key is not on the list.
     pub(crate) fn dearest(&self, tag: Tag) -> u32 {
         self.place(tag.bits()).ok().and_then(|at| self.keys.get(at)).map_or(0, |(_, key)| key.dearest)
     }
@@ -119,15 +118,15 @@ impl WatchList {
         }
     }
 
-    /// Drops one of a few keys next to `tag` that has nothing to report, a hot one last; false if all have.
+    /// Drops one of a few keys next to `tag` that has nothing to report, hot keys last; false if all have.
     fn make_room(&mut self, tag: Tag) -> bool {
         let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty);
         let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);
         quiet.is_some_and(|tag| self.remove(tag))
     }
 
-    /// Drops one of a few keys next to `tag` that is not hot, to make room for a hot one. If it has something to
-    /// report, that is reported once it is asked for again and has room. False if all of the few are hot.
+    /// Drops one of a few keys next to `tag` that is not hot, to make room for a hot one. Unreported state of the
+    /// dropped key is reported once there is demand for it again and room. False if all of the few are hot.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
         let light = self.neighbours(tag).find(|(_, key)| !key.is_hot).map(|(tag, _)| *tag);
         light.is_some_and(|tag| self.remove(tag))
@@ -138,7 +137,7 @@ impl WatchList {
         self.keys.iter().skip(at).chain(self.keys.iter().take(at)).take(NEIGHBOURS_MAX)
     }
 
-    /// Settles the key's credit after the decision. An admitted request uses up one; else at most one is kept.
+    /// Settles the key's credit after the decision. An admitted request uses up one; otherwise at most one is kept.
     pub(crate) fn settle(&mut self, tag: Tag, admitted: bool) {
         let (credit, one) = (self.credit(tag), AdmitRatio::ONE.bits());
         *credit = if admitted { credit.saturating_sub(one) } else { (*credit).min(one) };
@@ -156,7 +155,7 @@ impl WatchList {
         self.place(tag).map(|at| self.keys.remove(at)).is_ok()
     }
 
-    /// Gives each key's rule the index from `to`, and drops keys of rules without one.
+    /// Replaces each key's rule index by `to`, and drops keys of rules without one.
     pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.keys.retain_mut(|(_, key)| to(key.name.rule).map(|rule| key.name.rule = rule).is_some());
     }
@@ -164,9 +163,9 @@ impl WatchList {
     /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
     /// report is due. If not all fit, hot keys go first, in up to three quarters of the room, so that a crowd of others
     /// cannot delay them. Within each kind, keys go by the weight of the time since their last report. `weigh` returns
-    /// the weight of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are those asked for here
-    /// since that report, or the POP's unconfirmed ones if there are more: a client that asks all workers asks little
-    /// of each.
+    /// the weight of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are the demand here since
+    /// that report, or the POP's unconfirmed tokens if there are more: a client that spreads its requests over all
+    /// workers sends few to each.
     pub(crate) fn due(&mut self, bytes: u64, now: Time, weigh: impl Fn(RuleIndex, u64, u64) -> u64) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.all_mut().for_each(|key| key.look(since_ns));
@@ -224,7 +223,7 @@ impl WatchList {
         self.keys.len() > WATCH_MAX / 2
     }
 
-    /// Drops keys that were not asked for lately and have nothing to report.
+    /// Drops keys without recent demand that have nothing to report.
     pub(crate) fn forget_idle(&mut self, now: Time) {
         self.keys.retain(|(_, key)| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
     }
@@ -243,7 +242,7 @@ impl Due {
     /// The most urgent of `due`, up to `bytes`.
     fn first(due: Vec<Self>, bytes: u64) -> Vec<Self> {
         let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
-        // A heap's sort is a fraction of the code of a slice's.
+        // A heap's sort takes a fraction of the code of a slice's.
         for due in BinaryHeap::from(due).into_sorted_vec() {
             let room = if due.is_hot.0 { bytes / 4 * 3 } else { bytes };
             if used + due.bytes <= room && first.len() < KEYS_MAX {
@@ -315,7 +314,7 @@ mod tests {
         assert_eq!(list.due(bytes_for(3) - 1, Time::from_nanos(40), |_, _, _| 1).len(), 2);
     }
 
-    /// Each key has its turn, however high the demand of others is.
+    /// Each key has its turn, however high the demand for others.
     #[test]
     fn a_key_in_high_demand_is_reported_more_often() {
         let (mut list, mut named) = (met(40), [0; 41]);

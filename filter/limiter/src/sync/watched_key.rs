@@ -1,4 +1,4 @@
-//! One watched key on a worker's list: its demand, the reported part of that, and the time of its next report.
+//! One watched key on a worker's list: its demand, the reported part of it, and the time of its next report.
 
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
@@ -9,15 +9,15 @@ use weir_protocol::time::{SECOND_NS, Time};
 const KEY_BYTES: u64 = 20;
 
 const WARM_NS: u64 = 2 * SECOND_NS;
-/// A warm key is reported early once the demand since its last report exceeds one part in this many of its burst.
+/// A warm key is reported early once the demand since its last report exceeds 1 / this of its burst.
 const LUMP_PART: u32 = 8;
-/// Shortest span over which a rate is measured, in nanoseconds.
+/// Minimum span over which a rate is measured, in nanoseconds.
 const SPAN_NS_MIN: u64 = SECOND_NS / 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedKey {
     pub(crate) name: NamedKey,
-    /// Demand in tokens that is not yet added to the shared entry's `asked`.
+    /// Demand in tokens not yet added to the shared entry's `asked`.
     pub(crate) asked_unadded: u32,
     /// Demand in tokens at this worker; wraps.
     pub(crate) asked: u64,
@@ -27,9 +27,9 @@ pub(crate) struct WatchedKey {
     sent: u64,
     /// Value of `asked` in the latest answered report, whether or not the report had to name the key.
     reported: u64,
-    /// Value of `asked` when the list was last searched for keys that are due.
+    /// Value of `asked` when the list was last searched for due keys.
     looked: u64,
-    /// Tokens that the POP's workers had admitted without a confirmation, as of the latest request here.
+    /// The POP's unconfirmed tokens as of the latest request here.
     pub(super) unconfirmed: u32,
     cost: u32,
     pub(super) dearest: u32,
@@ -37,13 +37,13 @@ pub(crate) struct WatchedKey {
     pub(crate) dirty: bool,
     pub(crate) dirty_since: Time,
     pub(crate) touched_at: Time,
-    /// Time at which it was last put into a report, or added to the list.
+    /// Time at which the key was last put into a report, or added to the list.
     pub(super) reported_at: Time,
-    /// True if weir-sync last called it hot, or gave it a lease.
+    /// True if weir-sync last called the key hot, or granted it a lease.
     pub(super) is_hot: bool,
-    /// Demand at the time when weir-sync last called it warm, or `None` if it is not warm.
+    /// State of a key that weir-sync last called warm; `None` if it is not warm.
     warm: Option<Warm>,
-    /// Time before which it has nothing to report, unless a request asks for tokens.
+    /// Time before which the key has nothing to report, unless there is demand for it.
     rests_until: Time,
     /// Error diffusion: the admitted fraction of a request carried over, in steps of the admit ratio.
     pub(super) credit: u32,
@@ -52,13 +52,13 @@ pub(crate) struct WatchedKey {
 /// A key that weir-sync called warm: far from its quota.
 #[derive(Clone, Copy, Debug)]
 struct Warm {
-    /// Time of the report whose reply called it warm.
+    /// Time of the report whose reply called the key warm.
     since: Time,
     /// Demand until then, in thousandths of a token per second.
     milli: u64,
-    /// Demand in tokens above which it is reported early.
+    /// Demand in tokens above which the key is reported early.
     lump: u32,
-    /// True if its demand has grown much since.
+    /// True if the demand has grown much since.
     has_grown: bool,
 }
 
@@ -86,7 +86,7 @@ impl WatchedKey {
         }
     }
 
-    /// True if it is to be reported now. A warm key is due at its interval, or if its demand has grown much.
+    /// True if the key must be reported now. A warm key is due at its interval, or if its demand has grown much.
     pub(super) fn is_due(&self, now: Time) -> bool {
         if now < self.rests_until && self.asked_recently() == 0 {
             return false;
@@ -96,7 +96,7 @@ impl WatchedKey {
         since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > u64::from(warm.lump)
     }
 
-    /// Makes it due as soon as it has something to report.
+    /// Makes the key due as soon as it has something to report.
     pub(super) fn hurry(&mut self) {
         (self.warm, self.rests_until) = (None, Time::ZERO);
     }
@@ -128,7 +128,7 @@ impl WatchedKey {
         self.asked.wrapping_sub(core::mem::replace(&mut self.sent, self.asked))
     }
 
-    /// Restores the unreported demand after a failed report, which was the first to contain what came after `from`.
+    /// Restores the unreported demand after a failed report, the first to contain the demand after `from`.
     pub(crate) fn restore_unreported(&mut self, from: u64) {
         let (unsent, known) = (self.asked.wrapping_sub(from), self.asked.wrapping_sub(self.sent));
         // Not if even more is unreported already, or if the key was dropped and added again.
@@ -137,7 +137,7 @@ impl WatchedKey {
         }
     }
 
-    /// Demand since its latest answered report. Calls for tokens do not count, however quickly they are answered.
+    /// Demand since the latest answered report. Calls for tokens do not count, however quickly they are answered.
     pub(crate) fn asked_since_report(&self) -> u64 {
         self.asked.wrapping_sub(self.reported)
     }
@@ -150,7 +150,7 @@ impl WatchedKey {
         }
     }
 
-    /// Applies the reply to a report made at `sent_at`, with the demand `asked`, the new part of it since `since`.
+    /// Applies the reply to a report made at `sent_at`, with the demand `asked`, whose new part began at `since`.
     /// `warm_burst` is the burst of the key's rule if the reply calls the key warm. Replies may come out of order.
     pub(crate) fn answered(&mut self, asked: u64, since: Time, sent_at: Time, warm_burst: Option<u32>) {
         let new = asked.wrapping_sub(self.answered);
@@ -196,20 +196,20 @@ impl WatchedKey {
         self.mark_changed(other.dirty_since);
     }
 
-    /// Gives it nothing to report until `until`, unless it is asked for.
+    /// Lets the key report nothing until `until`, unless there is demand for it.
     pub(crate) fn rest(&mut self, until: Time, now: Time) {
         self.mark_changed(now);
         self.rests_until = until;
     }
 
-    /// Marks it as having something to report that began at `since`.
+    /// Marks the key as having something to report that began at `since`.
     pub(crate) fn mark_changed(&mut self, since: Time) {
         self.dirty_since = if self.dirty { self.dirty_since.min(since) } else { since };
         self.dirty = true;
     }
 }
 
-/// The first credit, from the key's hash, so that POPs do not admit their first requests all at once.
+/// Initial credit, from the key's hash, so that POPs do not all admit their first requests at once.
 fn first_credit(tag: Tag) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
     let bits = (tag.bits() >> 20) as u32;
