@@ -1,4 +1,4 @@
-//! Counts of decisions and events, until they are taken for the host's metrics.
+//! Counts of decisions and events for the host's metrics.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -6,7 +6,7 @@ use core::ops::Range;
 use crate::RuleIndex;
 use weir_protocol::messages::{COUNTED_MAX, RULES_MAX};
 
-/// An event that is counted besides decisions.
+/// An event that is counted, besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedEvent {
     /// A spent entry was dropped from a slot to make room.
@@ -15,7 +15,7 @@ pub enum CountedEvent {
     Overflowed,
     /// A write conflicted with another worker's and was retried.
     CasRetried,
-    /// All retries of a write conflicted; the decision relied on the last read.
+    /// All retries of a write conflicted; the decision is based on the last read.
     CasGaveUp,
     /// A slot's bytes were invalid; it counted as empty.
     Corrupt,
@@ -24,15 +24,15 @@ pub enum CountedEvent {
     /// The host's shared data failed. The slot counted as empty, or was not written.
     Unavailable,
     LocalCacheHits,
-    /// The client's address could not be read; rules that count by it applied their `missing`.
+    /// The client's address was unreadable; rules that count by it applied their `missing`.
     AddressUnreadable,
     Reported,
     /// A report was answered, and all of its counts are charged.
     Answered,
-    /// A report was answered, but not all of its counts are charged: weir-sync cannot reach its store or a
-    /// part of it, or the report exceeded its report limits.
+    /// A report was answered, but not all of its counts are charged: weir-sync cannot reach its store or a part of it,
+    /// or the report exceeded its report limits.
     Partial,
-    /// A report got no reply, or one that could not be read.
+    /// A report got no reply, or an unreadable one.
     SyncFailed,
     /// A watched key found no room in its slot or on the worker's watch list, so this worker does not report it.
     SyncDropped,
@@ -42,7 +42,7 @@ pub enum CountedEvent {
     Banned,
     /// A request in flight could not be released; its place expires.
     Unreleased,
-    /// The cost of a request could not be charged, or unused tokens not be given back.
+    /// A request's cost could not be charged, or unused tokens could not be given back.
     Uncharged,
     /// A request was on the `allow` list, so no rule counted it.
     ListAllowed,
@@ -81,12 +81,12 @@ pub struct Counters {
     rules: Vec<RuleCounters>,
 }
 
-/// Maximum number of rules with metrics in a process, replaced ones included; any beyond have none.
+/// Maximum number of rules with metrics in a process, including replaced ones. Further rules have none.
 pub const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounters {
-    /// Requests that the rule counted and that were let through.
+    /// Requests that the rule counted and that were admitted.
     pub allowed: u32,
     pub limited: u32,
     /// Requests that the rule denied, because the POP was offline.
@@ -139,12 +139,12 @@ impl Counters {
         }
     }
 
-    /// Takes the count of `event` since the last take.
+    /// Takes the count of `event` since the last call.
     pub fn take_event(&mut self, event: CountedEvent) -> u32 {
         self.events.get_mut(event as usize).map_or(0, core::mem::take)
     }
 
-    /// Takes a rule's decisions since the last take.
+    /// Takes a rule's decisions since the last call.
     pub fn take_rule(&mut self, rule: usize) -> RuleCounters {
         self.rules.get_mut(rule).map_or(RuleCounters::default(), core::mem::take)
     }
@@ -161,19 +161,18 @@ pub(crate) fn turns_of(rules: usize) -> usize {
     rules.div_ceil(COUNTED_MAX).max(1)
 }
 
-/// A value that is shown as it is.
 #[derive(Clone, Copy, Debug)]
 pub enum Gauge {
     /// Estimated number of keys in the table.
     EntriesUsed,
     /// Connectivity: 0 fresh, 1 stale, 2 fallback.
     SyncState,
-    /// Version of the rule set in force; 0 if it is the configuration's own.
+    /// Version of the rule set in force; 0 for the configuration's own.
     Running,
-    /// Version of the latest rule set that was refused.
+    /// Version of the latest refused rule set.
     Refused,
 }
 
-/// Names of the gauges, in order. Only the first is defined without a weir-sync.
+/// Names of the gauges, in order. Without weir-sync only the first is defined.
 pub const GAUGES: [&str; 4] =
     ["weir.table.entries_used", "weir.sync.state", "weir.rule_set.running", "weir.rule_set.refused"];

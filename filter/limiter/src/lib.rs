@@ -1,12 +1,12 @@
-//! The decision of a rate limiter at the edge: the matching rules of a request, the buckets of its keys, the
-//! outcome, and the response to the client.
+//! Decisions of a rate limiter at the edge: the matching rules of a request, the buckets of its keys, the outcome, and
+//! the response to the client.
 //!
-//! This crate has no clock, no host and no IO. Time is an argument ([`weir_protocol::time::Time`]). The shared
-//! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
-//! proxy (`weir-filter`), a simulation and a test run the same code.
+//! This crate has no clock, no host and no IO. Time is an argument ([`weir_protocol::time::Time`]). The shared table is
+//! behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a proxy
+//! (`weir-filter`), a simulation and a test run the same code.
 //!
 //! [`engine::Engine`] is a whole worker except its IO; its module has an example. [`algorithms::Bucket`] is the counter
-//! that it is built on.
+//! at its core.
 #![no_std]
 #![allow(missing_docs, reason = "a name that says all needs no comment")]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
@@ -15,12 +15,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-/// 2^64 divided by the golden ratio, an odd number: numbers that are close together, multiplied by it, are far apart in
-/// their high bits (Knuth, "The Art of Computer Programming", vol. 3, 6.4: Fibonacci hashing).
+/// 2^64 divided by the golden ratio, an odd number: multiplied by it, numbers close together are far apart in their
+/// high bits (Knuth, "The Art of Computer Programming", vol. 3, 6.4: Fibonacci hashing).
 pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// True where slots lie in the program's own memory, so that entries are changed in place. A sandboxed module copies
-/// slots in and out; everything behind this constant is left out of it.
+/// True where slots are in the program's own memory, so that entries are changed in place. A sandboxed module copies
+/// slots in and out, and contains no code for in-place changes.
 pub(crate) const OWN_MEMORY: bool = cfg!(feature = "own_memory");
 
 /// True where the host is next to the store, so that requests of strict rules can consume from the budget.
@@ -37,7 +37,7 @@ pub mod table;
 
 use weir_rules::NO_RULE;
 
-/// Index of a rule in the limiter's rules, valid until these are replaced; messages number rules on their own.
+/// Index of a rule in the limiter's rules, valid until these are replaced. Messages number rules independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleIndex(u16);
 
@@ -49,7 +49,7 @@ impl RuleIndex {
         Self(place)
     }
 
-    /// [`RuleIndex::new`] for any number, or `None` if it is too large.
+    /// [`RuleIndex::new`] for any number; `None` if it is too large.
     pub(crate) fn of(place: usize) -> Option<Self> {
         u16::try_from(place).ok().map(Self)
     }

@@ -1,7 +1,7 @@
 //! The limiter of one worker: the decision and the worker's side of the budget loop, over any table.
 //!
-//! Its parts own the state: the compiled rules, the local cache, the watch list, the client of weir-sync, the
-//! counters and the current request. Decisions are in [`crate::check`], reports and grants in [`crate::sync`].
+//! Its parts own the state: the compiled rules, the local cache, the watch list, the client of weir-sync, the counters
+//! and the current request. Decisions are in [`crate::check`], reports and grants in [`crate::sync`].
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -19,11 +19,11 @@ pub struct Limiter {
     pub(crate) rules: CompiledRules,
     pub(crate) local_cache: LocalCache,
     pub(crate) watch: WatchList,
-    /// The exchange with weir-sync, or `None` if nothing is ever reported.
+    /// The exchange with weir-sync; `None` if nothing is ever reported.
     pub sync: Option<SyncClient>,
     pub(crate) counters: Counters,
     pub(crate) current: CurrentRequest,
-    /// Keys that consumed recently, or `None` if the host is not next to the store.
+    /// Keys that consumed recently; `None` if the host is not next to the store.
     pub(crate) takes: Option<Box<ConsumeState>>,
     /// Scratch of the last decision; `None` before the first one, during one, and after the rules were replaced.
     pub(crate) scratch: Option<Box<Scratch>>,
@@ -52,18 +52,17 @@ impl Limiter {
         &self.rules.set
     }
 
-    /// Counts since they were last taken.
     pub fn counters(&mut self) -> &mut Counters {
         &mut self.counters
     }
 
-    /// Puts `rules` in force.
+    /// Puts `rules` into force.
     ///
     /// A rule is unchanged if its name, key, algorithm and quota are. Its buckets then keep their level, its unreported
-    /// counts are still reported, its grants and leases hold, and replies under way still apply. Watched keys of other
-    /// rules are dropped, and replies about them change nothing. The exchange itself continues.
+    /// counts are still reported, its grants and leases remain valid, and pending replies still apply. Watched keys of
+    /// other rules are dropped, and replies about them change nothing. The exchange itself continues.
     ///
-    /// Counters are kept for rules whose name stays. A caller that needs the others takes them beforehand.
+    /// Counters are kept for rules whose name remains. Callers that need the others must take them beforehand.
     pub fn replace_rules(&mut self, rules: impl Into<Arc<RuleSet>>) {
         let moved = self.rules.replace(rules.into());
         let to = |rule: RuleIndex| moved.unchanged(rule);
@@ -72,12 +71,12 @@ impl Limiter {
             sync.renumber(to, &self.rules);
         }
         self.counters.rearrange(self.rules.terms.len(), |place| moved.named(place));
-        // A rule may be looser now. And the scratch holds hits of the old rules.
+        // A rule may be looser now, and the scratch contains hits of the old rules.
         self.local_cache.clear();
         self.scratch = None;
     }
 
-    /// Ends conditions of the rules in force whose time is over at `now_ms`, in milliseconds since 1970.
+    /// Ends conditions of the rules in force that expire by `now_ms`, in milliseconds since 1970.
     pub(crate) fn end_conditions(&mut self, now_ms: u64) {
         self.rules.set.end(now_ms);
         // A client may be in another tier now.
