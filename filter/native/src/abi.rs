@@ -1,9 +1,9 @@
 //! Bindings to the part of Envoy's ABI for dynamic modules that is used here, and safe wrappers.
 //!
 //! The names, arguments and numbers are those of `source/extensions/dynamic_modules/abi/abi.h` in Envoy 1.40.
-//! This is the only file with `unsafe` blocks. Envoy and the module rely on two rules about each other's
-//! pointers: a pointer that Envoy passes to a hook is valid until the hook returns, and a pointer that a hook
-//! hands to Envoy is passed back unchanged, until the hook for its end has run.
+//! This is the only file with `unsafe` blocks. They rely on two rules about pointers: a pointer that Envoy passes to a
+//! hook is valid until the hook returns, and Envoy passes a pointer that a hook returned to it unchanged to later
+//! hooks, until the hook for its end has run.
 #![allow(unsafe_code, reason = "calls into Envoy, and pointers that it keeps; each block states why it is sound")]
 
 use std::ffi::{CStr, c_void};
@@ -14,10 +14,10 @@ use std::slice;
 use weir_limiter::engine::{Caller, LogLevel, SyncCall};
 use weir_rules::claim_as_text;
 
-/// A handle of Envoy's.
+/// An Envoy handle.
 type Ptr = *mut c_void;
 
-/// Version of the ABI. Envoy logs a warning for another version, and refuses one that is too old.
+/// Version of the ABI. Envoy logs a warning for other versions, and refuses one that is too old.
 pub(crate) const VERSION: &CStr = c"v0.1.0";
 
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ pub(crate) enum HeadersStatus {
     Continue = 0,
     /// The request was answered.
     Stop = 1,
-    /// The request is held, and so is its body.
+    /// The request and its body are held.
     Hold = 4,
 }
 
@@ -204,7 +204,7 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    /// Borrows text or bytes of the module; the result must not outlive them.
+    /// Borrows text or bytes of the module. The result must not outlive them.
     fn of(bytes: &(impl AsRef<[u8]> + ?Sized)) -> Self {
         let bytes = bytes.as_ref();
         Self { data: bytes.as_ptr(), size: bytes.len() }
@@ -214,27 +214,27 @@ impl Bytes {
         if self.data.is_null() || self.size == 0 {
             return &[];
         }
-        // SAFETY: Envoy passes a pointer to `size` bytes, which stay unchanged until the current hook returns
-        // or sets the object that they belong to. No caller keeps them beyond its next call into Envoy.
+        // SAFETY: Envoy passes a pointer to `size` bytes, which stay unchanged until the current hook returns or sets
+        // the object that they belong to. No caller keeps them beyond its next call into Envoy.
         unsafe { slice::from_raw_parts(self.data, self.size) }
     }
 }
 
 impl EnvoyHeader {
-    /// Borrows a header of the module; the result must not outlive `name` and `value`.
+    /// Borrows a header of the module. The result must not outlive `name` and `value`.
     fn of(name: &(impl AsRef<[u8]> + ?Sized), value: &(impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { name: Bytes::of(name), value: Bytes::of(value) }
     }
 }
 
-/// The response to a callout, for the current hook.
+/// The response to a callout, valid during the current hook.
 pub(crate) struct CalloutResponse {
     pub(crate) headers: Many<EnvoyHeader>,
     pub(crate) body: Many<Bytes>,
 }
 
 impl CalloutResponse {
-    /// The value of the header `name`; empty if there is none.
+    /// Value of the header `name`; empty if it is missing.
     pub(crate) fn header(&self, name: &str) -> &[u8] {
         let found = self.headers.get().iter().find(|header| header.name.get() == name.as_bytes());
         found.map_or(&[], |header| header.value.get())
@@ -269,25 +269,24 @@ impl<T> Many<T> {
     }
 }
 
-/// A value of the module that Envoy keeps for a configuration, and passes to each hook until that ends.
+/// A value of the module that Envoy keeps for a configuration, and passes to each hook until the configuration ends.
 #[repr(transparent)]
 pub(crate) struct KeptConfig<T>(*const T);
 
 impl<T> KeptConfig<T> {
     pub(crate) const NONE: Self = Self(null());
 
-    /// Moves the value to the heap, to be kept by Envoy.
     pub(crate) fn new(kept: T) -> Self {
         Self(Box::into_raw(Box::new(kept)))
     }
 
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: the pointer was made by `new`, and Envoy passes it only until the hook for its end has run.
-        // All requests of the configuration end before that.
+        // SAFETY: the pointer was made by `new`, and Envoy passes it only until the hook for its end has run. All
+        // requests of the configuration end before that.
         unsafe { self.0.as_ref() }
     }
 
-    /// Takes the value back. Call it only in the hook for the value's end, which Envoy calls once.
+    /// Takes the value back. Only to be called in the hook for the value's end, which Envoy calls once.
     pub(crate) fn end(self) -> Option<Box<T>> {
         // SAFETY: the pointer was made by `new`, and no other reference is left.
         NonNull::new(self.0.cast_mut()).map(|kept| unsafe { Box::from_raw(kept.as_ptr()) })
@@ -308,15 +307,15 @@ impl<T> KeptRequest<T> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: the pointer was made by `new` on this thread, and Envoy passes it only until the hook for
-        // its end has run.
+        // SAFETY: the pointer was made by `new` on this thread, and Envoy passes it only until the hook for its end
+        // has run.
         unsafe {
             Rc::increment_strong_count(self.0);
             Some(Rc::from_raw(self.0))
         }
     }
 
-    /// Takes the value back. Call it only in the hook for the value's end, which Envoy calls once.
+    /// Takes the value back. Only to be called in the hook for the value's end, which Envoy calls once.
     pub(crate) fn end(self) -> Option<Rc<T>> {
         // SAFETY: as in `get`; this releases the reference that `new` made.
         (!self.0.is_null()).then(|| unsafe { Rc::from_raw(self.0) })
@@ -334,7 +333,7 @@ pub(crate) fn log(level: LogLevel, text: &str) {
     unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(&text)) }
 }
 
-/// Call it on the main thread only.
+/// Number of Envoy's worker threads. Only to be called on the main thread.
 pub(crate) fn concurrency() -> u32 {
     // SAFETY: no memory is passed.
     unsafe { envoy_dynamic_module_callback_get_concurrency() }
@@ -380,7 +379,6 @@ impl StreamHandle {
         unsafe { envoy_dynamic_module_callback_http_set_header(self.0, map, Bytes::of(name), Bytes::default()) };
     }
 
-    /// Answers the request in place of the upstream.
     pub(crate) fn respond<'a>(
         self,
         status: u16,
@@ -418,7 +416,7 @@ impl StreamHandle {
         is_there.then_some(value)
     }
 
-    /// Reads a metadata value, as text.
+    /// Reads a metadata value as text.
     pub(crate) fn metadata(self, namespace: &str, key: &str) -> Option<Vec<u8>> {
         let (namespace, key) = (Bytes::of(namespace), Bytes::of(key));
         let text = self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_string, namespace, key);
@@ -451,18 +449,18 @@ impl StreamHandle {
         unsafe { envoy_dynamic_module_callback_http_filter_get_worker_index(self.0) }
     }
 
-    /// Continues a held request. It may end in this call.
+    /// Continues a held request, which may end in this call.
     pub(crate) fn go_on(self) {
         // SAFETY: no memory is passed.
         unsafe { envoy_dynamic_module_callback_http_filter_continue_decoding(self.0) }
     }
 
-    /// Makes a call to weir-sync, which is cancelled when the request ends.
+    /// Makes a call to weir-sync, which Envoy cancels when the request ends.
     pub(crate) fn call(self, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
         make_call(self.0, envoy_dynamic_module_callback_http_filter_http_callout, caller, call)
     }
 
-    /// Creates a scheduler, by which other threads can run the request's `scheduled` hook.
+    /// Creates a scheduler, with which other threads can run the request's `scheduled` hook.
     pub(crate) fn scheduler(self) -> Scheduler {
         Scheduler {
             // SAFETY: no memory is passed.
@@ -473,7 +471,7 @@ impl StreamHandle {
     }
 }
 
-/// Makes a call to weir-sync for a request or a configuration. Returns Envoy's id of it, or why there is none.
+/// Makes a call to weir-sync for a request or a configuration. Returns Envoy's id of it, or the reason of the failure.
 fn make_call(of: Ptr, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
     let headers = caller.headers(call).into_iter();
     let headers: Vec<EnvoyHeader> = headers.map(|(name, value)| EnvoyHeader::of(name, value)).collect();

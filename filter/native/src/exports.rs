@@ -1,6 +1,6 @@
-//! The module's hooks, under the names that Envoy expects. Envoy refuses a module that lacks one of them.
+//! The module's hooks, under the names that Envoy expects. Envoy refuses a module without all of them.
 //!
-//! A panic that left a hook would abort Envoy. Each hook therefore catches it, and the request continues.
+//! A panic that left a hook would abort Envoy. So each hook catches panics, and the request continues.
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
 use std::ffi::c_char;
@@ -19,17 +19,15 @@ use crate::request::RequestContext;
 /// The value that Envoy keeps for a request.
 type Request = KeptRequest<RequestContext>;
 
-/// Returns the result of `act`, or `otherwise` if it panics.
 fn contained<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(otherwise)
 }
 
-/// Runs `act` on a request, if there is one, and contains its panics.
+/// Runs `act` on a request, if there is one, and catches panics.
 fn with_request(request: Request, act: impl FnOnce(&RequestContext)) {
     contained((), || request.get().as_deref().map_or((), act));
 }
 
-/// Called when the module is loaded.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     let _ = catch_unwind(|| {
@@ -129,7 +127,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     HeadersStatus::Continue
 }
 
-/// Called when the request is complete. Its attributes can still be read.
+/// Called when the request is complete. Its attributes are still readable.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(_: StreamHandle, request: Request) {
     with_request(request, RequestContext::on_response_sent);
@@ -166,7 +164,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: StreamHandle, req
     with_request(request, RequestContext::on_turn);
 }
 
-/// Defines hooks that have no effect, but that Envoy requires.
+/// Defines hooks without effect that Envoy requires.
 macro_rules! ignored {
     ($($hook:ident($($argument:ty),*) $(-> $status:ident)?;)*) => {$(
         #[unsafe(no_mangle)]

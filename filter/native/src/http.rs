@@ -13,7 +13,7 @@ const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
 pub(crate) struct HostRequest {
     pub(crate) stream: StreamHandle,
-    /// True if it is known to end with its headers.
+    /// True if the request is known to end with its headers.
     pub(crate) is_without_body: bool,
 }
 
@@ -127,8 +127,7 @@ impl UpstreamResponse for HostResponse {
     }
 }
 
-/// Errors of rules that a native module cannot apply: Envoy's ABI gives no access to values inside
-/// structures.
+/// Errors of rules that a native module cannot apply: Envoy's ABI has no access to values inside structures.
 pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     let is_deep = |attribute: &&Attribute| matches!(attribute, Attribute::Claim(path) if path.len() > 1);
     let claims = rules.attributes().iter().filter(is_deep).map(|attribute| {

@@ -28,7 +28,7 @@ mod request;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex and ignores poisoning: data behind these locks is valid even after a panic of a holder.
+/// Locks a mutex and ignores poisoning: the data is valid even if a holder panicked.
 fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! Counters in Envoy's metrics.
 //!
-//! Engines count in their own memory, and the tick passes the sums to Envoy. After a configuration is created,
-//! Envoy accepts no new metrics, but it does accept new label values. A rule's name is therefore a label, so
-//! that rules can be replaced. Envoy never removes a metric, so the number of rules with metrics is bounded.
+//! Engines count in their own memory, and the tick passes the sums to Envoy. Once a configuration is created, Envoy
+//! accepts no new metrics, but new label values. So a rule's name is a label, and rules can be replaced. Envoy never
+//! removes a metric, so the number of rules with metrics is bounded.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,10 +23,10 @@ static DEFINED: Mutex<BTreeMap<String, RuleSums>> = Mutex::new(BTreeMap::new());
 /// Requests that the `deny` list refused since this process began.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// A rule's sums of all workers, in the order of [`RuleCounters::NAMES`].
+/// A rule's sums over all workers, in the order of [`RuleCounters::NAMES`].
 type RuleSums = [u64; RuleCounters::NAMES.len()];
 
-/// The limiter's metrics; `None` if Envoy did not define one.
+/// The limiter's metrics; `None` where Envoy did not define one.
 pub(crate) struct Metrics {
     events: Vec<(CountedEvent, Option<Metric>)>,
     rules: [Option<Metric>; RuleCounters::NAMES.len()],
@@ -48,7 +48,7 @@ impl Metrics {
         }
     }
 
-    /// The names under which these rules are counted, from zero; empty for rules without metrics.
+    /// The names under which these rules are counted from now on, from zero; empty for rules without metrics.
     pub(crate) fn names(&self, rules: &RuleSet, config: ConfigHandle) -> Vec<String> {
         let mut without = 0;
         let mut defined = |name: &String| {
@@ -101,7 +101,7 @@ impl Metrics {
     }
 }
 
-/// Starts to count the rule `name`, if it is not counted yet. False if there are too many others.
+/// Starts counting the rule `name`, unless it is counted already; false if there are too many others.
 fn define(name: &str) -> bool {
     let mut defined = locked(&DEFINED);
     let has_room = defined.contains_key(name) || defined.len() < RULES_COUNTED_MAX;

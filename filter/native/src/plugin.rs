@@ -19,19 +19,19 @@ use crate::metrics::Metrics;
 use crate::process::{Timer, WorkerHandle, now};
 
 pub(crate) struct Plugin {
-    /// By Envoy's worker index; the last one is the reporter, if there is a weir-sync.
+    /// By Envoy's worker index. With a weir-sync, the last one is the reporter.
     workers: Box<[Mutex<Worker>]>,
     count: usize,
     metrics: Metrics,
     timer: Timer,
-    /// The worker and the engine's number of each call in progress, by Envoy's id. Envoy ends it by its timeout.
+    /// The worker and the engine's number of each call in progress, by Envoy's id. Envoy's timeout ends every call.
     calls: Mutex<HashMap<u64, (usize, u64)>>,
     config: Mutex<ConfigHandle>,
     sample: Mutex<Sample>,
 }
 
 impl Plugin {
-    /// Puts a configuration of the filter `name` in force. Returns all errors, each with its place.
+    /// Puts a configuration of the filter `name` into force. Returns all errors, each with its place.
     pub(crate) fn new(config: ConfigHandle, name: &str, bytes: &[u8]) -> Result<Self, Vec<String>> {
         let read = |error: &ConfigError| error.to_string();
         let written = PluginConfig::parse(bytes).map_err(|errors| errors.iter().map(read).collect::<Vec<_>>())?;
@@ -42,7 +42,7 @@ impl Plugin {
             if number == count {
                 worker.engine.become_reporter();
             }
-            // All workers log the same about the configuration; the first one is enough.
+            // All workers log the same about the configuration, so only the first one's log is kept.
             effects.retain(|effect| number == 0 || !matches!(effect, Effect::Log(..)));
             workers.push(worker);
             first.push(effects);
@@ -95,7 +95,7 @@ impl Plugin {
         }
     }
 
-    /// Ticks a worker; its requests since the reporter last gathered are left to the reporter's next report.
+    /// Ticks a worker. Its requests since the reporter last gathered are left for the reporter's next report.
     fn tick(&self, number: usize) -> Vec<Effect> {
         let mut reporter = self.workers.get(self.count).map(locked);
         self.act(number, |engine, seat| {
@@ -123,7 +123,7 @@ impl Plugin {
         self.perform(number, effects, config);
     }
 
-    /// Runs `act` on an engine. Then drops the local cache entries of the workers that the reporter found outdated.
+    /// Runs `act` on an engine, then drops the local cache entries of the workers that the reporter found outdated.
     fn act(&self, number: usize, act: impl FnOnce(&mut Engine, &mut WorkerHandle) -> Vec<Effect>) -> Vec<Effect> {
         let Some(worker) = self.workers.get(number) else { return Vec::new() };
         let (effects, forgotten) = {
@@ -138,7 +138,7 @@ impl Plugin {
         effects
     }
 
-    /// Ends the configuration: flushes its metrics, and leaves unreported counts to the workers that remain.
+    /// Ends the configuration: flushes its metrics, and hands over unreported counts to the remaining workers.
     pub(crate) fn finish(&self) {
         let config = *locked(&self.config);
         if let Some(reporter) = self.workers.get(self.count) {
@@ -168,7 +168,7 @@ impl Plugin {
         let Some(worker) = self.workers.get(number) else { return };
         for effect in effects {
             match effect {
-                // Not held any more if its client has disconnected.
+                // No longer held if its client has disconnected.
                 Effect::Resume(id) => {
                     if let Some(held) = locked(worker).held.remove(&id) {
                         held.run();
@@ -218,7 +218,7 @@ pub(crate) struct Worker {
     caller: Option<Arc<Caller>>,
 }
 
-/// The decision; its reply is sent after the worker is released: a request may end, and call it, meanwhile.
+/// The decision. Its reply is sent after the worker is unlocked: the request may end meanwhile, and lock the worker.
 pub(crate) type Decided = (HeadersStatus, Option<OwnedReply>);
 
 struct Undecided<'a> {
@@ -247,7 +247,7 @@ impl Proxy for Undecided<'_> {
 
 pub(crate) struct OwnedReply {
     status: u16,
-    /// Details, headers and body, one after the other.
+    /// Details, headers and body, one after another.
     bytes: Vec<u8>,
     headers_at: usize,
     body_at: usize,
@@ -268,8 +268,8 @@ impl Worker {
         OpenRequest::new(self.numbered)
     }
 
-    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`. `None` if
-    /// it does not wait for that call. Sets `call` if it waits for another.
+    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`. `None` if it does
+    /// not wait for that call. Sets `call` if it waits for another.
     pub(crate) fn decide(
         &mut self,
         (open, call): (&mut OpenRequest, &mut Option<(u64, u64)>),

@@ -1,4 +1,4 @@
-//! State that the workers of all configurations of one filter name share, in this process's memory; clock and ticks.
+//! State that the workers of all configurations of one filter name share in this process's memory; clock and ticks.
 
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
@@ -17,7 +17,7 @@ use weir_rules::RuleSet;
 use crate::abi::Scheduler;
 use crate::{abi, http, locked, metrics};
 
-/// By filter name: configurations of one name share buckets, until none of that name is left.
+/// By filter name. Configurations of one name share buckets, until the last one ends.
 static PROCESSES: Mutex<BTreeMap<String, Weak<Process>>> = Mutex::new(BTreeMap::new());
 
 /// State shared under one name.
@@ -43,7 +43,7 @@ impl Process {
 /// A worker's access to the shared state.
 pub(crate) struct WorkerHandle {
     process: Arc<Process>,
-    /// Of a single slot of its own before the table is opened.
+    /// Before the table is opened, these are a single slot of its own.
     slots: SlotsHandle,
 }
 
@@ -66,11 +66,11 @@ impl Host for WorkerHandle {
         &mut self.slots
     }
 
-    /// Opens the table of this name. A larger one than requested is kept; a smaller one is replaced.
+    /// Opens the table of this name. A larger existing table is kept; a smaller one is replaced.
     fn open(&mut self, slots: u32) {
         let mut table = locked(&self.process.table);
         let known = table.take().filter(|known| known.count() >= slots);
-        // All workers and the main thread write, independent of the number of configurations.
+        // All workers and the main thread write, regardless of the number of configurations.
         let threads = abi::concurrency().saturating_add(1);
         let known = table.insert(known.unwrap_or_else(|| SharedSlots::new(slots, threads)));
         self.slots = SlotsHandle::new(Arc::clone(known));
@@ -98,14 +98,13 @@ impl Host for WorkerHandle {
     }
 }
 
-/// The monotonic clock.
 pub(crate) fn now() -> Time {
     static STARTED: OnceLock<Instant> = OnceLock::new();
     let (started, now) = (*STARTED.get_or_init(Instant::now), Instant::now());
     Time::of_own_clock(now.saturating_duration_since(started), started.saturating_duration_since(now))
 }
 
-/// Random bytes. If the system provides none, bytes of the clock.
+/// Random bytes, or bytes of the clock if the system provides none.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if getrandom::fill(&mut bytes).is_err() {
@@ -138,7 +137,7 @@ impl Timer {
         let run = move || {
             // A panic must not end the ticks.
             while panic::catch_unwind(AssertUnwindSafe(|| theirs.run(&scheduler, &is_over))).is_err() {
-                // The tick that was scheduled last may never run.
+                // The last scheduled tick may never run.
                 theirs.is_announced.store(false, Ordering::Relaxed);
             }
         };
@@ -172,7 +171,7 @@ impl Shared {
 }
 
 impl Drop for Timer {
-    /// Joins the thread: no thread may run the module's code when Envoy unloads it.
+    /// Joins the thread. No thread may run the module's code when Envoy unloads it.
     fn drop(&mut self) {
         if let Some((end, thread)) = self.thread.take() {
             drop(end);

@@ -15,7 +15,7 @@ pub(crate) struct RequestContext {
     stream: StreamHandle,
     worker: usize,
     state: RefCell<State>,
-    /// True if it ended while its state was borrowed.
+    /// True if the request ended while its state was borrowed.
     has_ended: Cell<bool>,
 }
 
@@ -59,7 +59,6 @@ impl RequestContext {
         }
     }
 
-    /// Continues the request when its turn has come.
     pub(crate) fn on_turn(&self) {
         self.stream.go_on();
     }
@@ -81,7 +80,7 @@ impl RequestContext {
 
     pub(crate) fn on_end(&self) {
         if self.state.try_borrow_mut().is_err() {
-            // It ends within a call that was made for it; `with_worker` ends it afterwards.
+            // The request ends within a call made for it; `with_worker` ends it afterwards.
             self.has_ended.set(true);
             return;
         }
@@ -95,7 +94,7 @@ impl RequestContext {
         *status
     }
 
-    /// Runs `act` unless nothing is left to do for the request.
+    /// Runs `act` unless the request has no pending actions.
     fn with_open(&self, act: impl FnOnce(&mut Worker, &mut OpenRequest)) {
         let is_done = |state: &State| state.open.as_ref().is_none_or(OpenRequest::is_done);
         if self.state.try_borrow().is_ok_and(|state| is_done(&state)) {
@@ -108,8 +107,7 @@ impl RequestContext {
         });
     }
 
-    /// Runs `act` on the request's worker and state; `None` if it is borrowed, which happens when
-    /// Envoy calls back.
+    /// Runs `act` on the request's worker and state; `None` if they are borrowed, because Envoy is calling back.
     fn with_worker<T>(&self, act: impl FnOnce(&mut Worker, &mut State) -> T) -> Option<T> {
         let mut state = self.state.try_borrow_mut().ok()?;
         let mut worker = locked(self.plugin.get()?.worker(self.worker)?);
