@@ -1,6 +1,5 @@
-//! The callbacks that the filter needs, under the ABI's names, and the contexts that they are for. A host skips a
-//! callback that is not exported, so it costs nothing. Callbacks with unknown ids, and responses to unknown calls, have
-//! no effect.
+//! The callbacks that the filter needs, under the ABI's names, and their contexts. Callbacks that are not exported cost
+//! nothing, because hosts skip them. Callbacks with unknown ids, and responses to unknown calls, have no effect.
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
 use std::cell::RefCell;
@@ -67,8 +66,8 @@ extern "C" fn proxy_on_tick(id: u32) {
     with_plugin(id, (), Plugin::on_tick);
 }
 
-/// Decides a request whose headers have arrived. The request is kept if something is left to do for it, unless it ended
-/// meanwhile: the host may call back while it is decided.
+/// Decides a request whose headers have arrived. The request is kept if it has pending actions, unless it ended
+/// meanwhile, because the host may call back during the decision.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_request_headers(id: u32, _: usize, ends: u32) -> Action {
     let is_without_body = ends != 0;
@@ -106,7 +105,7 @@ extern "C" fn proxy_on_response_headers(id: u32, _: usize, _: u32) -> Action {
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, body_size: usize, _: usize) {
     let Some((id, number)) = http::end_call(call) else { return };
-    // It may fail on a host that has only one context: this one.
+    // This may fail on a host with only one context: this one.
     let _ = host::act_for(id);
     let answer = http::read_answer(headers, body_size);
     if CONTEXTS.with_borrow(|contexts| contexts.plugin(id)).is_some() {
@@ -142,7 +141,7 @@ thread_local! {
 /// All contexts of this VM. The list is not borrowed during calls into the host, because the host may call back.
 struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
-    /// The request that began last, until it is decided. The few that are needed for longer are in `requests`.
+    /// The last request that began, until it is decided. The few requests kept for longer are in `requests`.
     begun: Option<Begun>,
     /// Sorted by id, which a host assigns in ascending order.
     requests: VecDeque<(u32, Rc<RefCell<RequestContext>>)>,
@@ -152,7 +151,7 @@ struct Contexts {
 struct Begun {
     id: u32,
     plugin: u32,
-    /// True while it is being decided, which distinguishes it from a later request with the same id.
+    /// True while the request is being decided, to tell it from a later request with the same id.
     is_decided: bool,
 }
 
@@ -166,7 +165,7 @@ impl Contexts {
         self.plugin(id)?.try_borrow().ok()?.worker.clone()
     }
 
-    /// The index of the request `id`; if there is none, the index that it would have.
+    /// Index of the request `id`; if it is missing, the index that it would have.
     fn place(&self, id: u32) -> Result<usize, usize> {
         self.requests.binary_search_by_key(&id, |(known, _)| *known)
     }
@@ -176,7 +175,7 @@ impl Contexts {
         self.requests.remove(at).map(|(_, request)| request)
     }
 
-    /// Stores a request. Returns the one that had its id before.
+    /// Stores a request. Returns the previous one with this id.
     fn remember(&mut self, id: u32, request: RequestContext) -> Option<Rc<RefCell<RequestContext>>> {
         let before = self.take_request(id);
         let at = self.place(id).unwrap_or_else(|at| at);
@@ -185,7 +184,7 @@ impl Contexts {
     }
 }
 
-/// Runs `act` on the plugin `id`; returns `otherwise` if there is none, or if it is borrowed.
+/// Runs `act` on the plugin `id`; returns `otherwise` if it is missing or borrowed.
 fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
     let plugin = CONTEXTS.with_borrow(|contexts| contexts.plugin(id));
     match plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
@@ -194,7 +193,7 @@ fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> 
     }
 }
 
-/// Runs `act` on the request `id`; returns `otherwise` if there is none, or if it is borrowed.
+/// Runs `act` on the request `id`; returns `otherwise` if it is missing or borrowed.
 fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut RequestContext) -> T) -> T {
     let request = CONTEXTS.with_borrow(|contexts| {
         let (_, request) = contexts.requests.get(contexts.place(id).ok()?)?;

@@ -1,7 +1,7 @@
-//! Thin wrappers of calls into the host. A failure is returned as the host's status number, even if it is unknown.
+//! Thin wrappers of calls into the host. A failure is returned as the host's status number, even if unknown.
 //!
-//! An unknown status must not cause a panic, which would cost a proxy the worker's VM. This is the only file
-//! with `unsafe` blocks, a clock or randomness.
+//! An unknown status must not cause a panic, which would cost a proxy the worker's VM. This is the only file with
+//! `unsafe` blocks, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block states why it is sound")]
 
 use std::ptr::null_mut;
@@ -10,8 +10,8 @@ use weir_limiter::engine::LogLevel;
 
 use crate::memory::Loan;
 
-/// A status other than OK, as returned by the host (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument, 8
-/// compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
+/// A status of the host other than OK (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument, 8 compare-and-swap mismatch,
+/// 10 internal failure, 12 unimplemented).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostStatus(pub(crate) u32);
 
@@ -53,7 +53,7 @@ const STREAM_REQUEST: u32 = 0;
 const LEVEL_CRITICAL: u32 = 5;
 const CLOCK_MONOTONIC: u32 = 1;
 
-/// Place to which the host writes the address of the bytes that it returns.
+/// Place where the host writes the address of the bytes that it returns.
 type BytesOut = *mut *mut u8;
 
 #[link(wasm_import_module = "env")]
@@ -118,10 +118,9 @@ unsafe extern "C" {
     fn __wasm_call_ctors();
 }
 
-/// Runs the module's constructors, and directs logs and panics to the host. Call it once per VM.
+/// Runs the module's constructors, and directs logs and panics to the host. To be called once per VM.
 pub(crate) fn start() {
-    // SAFETY: this is called by a WASI reactor's `_initialize`, which runs the constructors exactly once,
-    // before anything else.
+    // SAFETY: called by a WASI reactor's `_initialize`, which runs the constructors exactly once, before anything else.
     #[cfg(target_os = "wasi")]
     unsafe {
         __wasm_call_ctors();
@@ -130,7 +129,7 @@ pub(crate) fn start() {
 }
 
 pub(crate) fn log(level: LogLevel, text: &str) {
-    // The ABI counts up from trace = 0.
+    // The ABI's levels begin with trace, 0.
     write_log(
         match level {
             LogLevel::Info => 2,
@@ -147,7 +146,7 @@ fn write_log(level: u32, text: &str) {
     let _ = unsafe { proxy_log(level, text.as_ptr(), text.len()) };
 }
 
-/// Reading of the monotonic clock, in nanoseconds; `None` if the host has none.
+/// Reading of the monotonic clock in nanoseconds; `None` if the host has none.
 pub(crate) fn monotonic_ns() -> Option<u64> {
     let mut time = 0;
     // SAFETY: the host writes eight bytes to `time` during the call.
@@ -191,7 +190,7 @@ pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, HostStatus> {
     })
 }
 
-/// All headers with each of their lines, in the form of [`serialized`].
+/// All headers with all of their lines, in the format of [`serialized`].
 pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, HostStatus> {
     returned(|data, size| {
         // SAFETY: the host writes a pointer and a size during the call.
@@ -209,7 +208,7 @@ pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), Ho
     done(unsafe { proxy_add_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len()) })
 }
 
-/// A property. NUL separates the parts of its path.
+/// A property, whose path has NUL between its parts.
 pub(crate) fn property(path: &str) -> Result<Vec<u8>, HostStatus> {
     returned(|data, size| {
         // SAFETY: the host reads the path and writes a pointer and a size during the call.
@@ -237,9 +236,9 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
     done(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
 }
 
-/// Answers the request in place of the upstream. The headers are in the form of [`serialized`].
+/// Answers the request in place of the upstream. The headers are in the format of [`serialized`].
 pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), HostStatus> {
-    // Hosts use it only for gRPC requests.
+    // Hosts use this only for gRPC requests.
     let grpc_status = weir_limiter::response::grpc_status(status).into();
     // SAFETY: the host reads everything during the call.
     done(unsafe {
@@ -305,7 +304,7 @@ pub(crate) fn record(gauge: u32, value: u64) -> Result<(), HostStatus> {
     done(unsafe { proxy_record_metric(gauge, value) })
 }
 
-/// Value of a metric, over all workers; zero if the host returns none.
+/// Value of a metric over all workers; zero if the host returns none.
 pub(crate) fn metric(id: u32) -> u64 {
     let mut value = 0;
     // SAFETY: the host writes eight bytes to `value` during the call.
@@ -331,11 +330,11 @@ fn returned(call: impl FnOnce(BytesOut, *mut usize) -> u32) -> Result<Vec<u8>, H
     if data.is_null() || size == 0 {
         return Ok(Vec::new());
     }
-    // Bytes at another address were not lent for this call.
+    // Bytes at another address are not in a buffer lent for this call.
     answer.ok_or(HostStatus::INTERNAL_FAILURE)
 }
 
-/// Header pairs in the ABI's form: count, sizes, then names and values, each terminated by NUL.
+/// Header pairs in the ABI's format: count, sizes, then names and values, each terminated by NUL.
 pub(crate) fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let texts: usize = pairs.iter().map(|(name, value)| name.len() + value.as_ref().len()).sum();

@@ -28,7 +28,7 @@ fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, HostStatus> {
 /// The request in the host's current context.
 pub(crate) struct HostRequest {
     pub(crate) is_without_body: bool,
-    /// The headers, fetched when a rule first needs one; `Some(None)` if the host does not return them.
+    /// Headers, fetched when a rule first needs one; `Some(None)` if the host does not return them.
     #[allow(clippy::option_option, reason = "not asked for yet, and not given, are two things")]
     lines: Option<Option<HeaderLines>>,
 }
@@ -117,7 +117,7 @@ impl UpstreamResponse for HostResponse {
     }
 
     fn add(&mut self, name: &str, value: &str) {
-        // A header that the host refuses is left out.
+        // Headers that the host refuses are left out.
         let _ = host::add_header(Headers::Response, name, value);
     }
 
@@ -138,12 +138,12 @@ fn status(of: Headers) -> u16 {
     status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// All lines of the headers of a request or response, in the host's form: count, sizes, then names and values, each
-/// terminated by NUL. By name, a host returns only the first line of a header.
+/// All header lines of a request or response, in the host's format: count, sizes, then names and values, each
+/// terminated by NUL. When asked by name, a host returns only the first line of a header.
 struct HeaderLines(Vec<u8>);
 
 impl HeaderLines {
-    /// Fetches the pairs; `None` if the host returns none, or malformed ones.
+    /// Fetches the header lines; `None` if the host returns none, or malformed ones.
     fn of(map: Headers) -> Option<Self> {
         let lines = Self(host::headers(map).ok()?);
         lines.are_whole().then_some(lines)
@@ -172,7 +172,7 @@ impl HeaderLines {
         })
     }
 
-    /// The sizes of each name and its value; `None` if they are incomplete.
+    /// The sizes of each name and its value; `None` if incomplete.
     fn sizes(&self) -> Option<&[u8]> {
         let (count, rest) = self.0.split_first_chunk()?;
         rest.get(..(u32::from_le_bytes(*count) as usize).checked_mul(8)?)
@@ -203,11 +203,11 @@ fn pairs_of(sizes: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Maximum number of calls that one VM waits for; beyond it, the oldest is forgotten.
+/// Maximum number of pending calls of one VM; beyond it, the oldest is forgotten.
 const CALLS_MAX: usize = 4_096;
 
 thread_local! {
-    /// Calls in progress, oldest first: the host's id, the context that made it, and its engine's number.
+    /// Pending calls, oldest first: the host's id, the calling context, and its engine's number.
     static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -234,12 +234,12 @@ pub(crate) fn end_call(token: u32) -> Option<(u32, u64)> {
     })
 }
 
-/// Forgets the calls of `context`: their responses are no longer needed.
+/// Forgets the calls of `context`, whose responses are no longer needed.
 pub(crate) fn forget_calls(context: u32) {
     UNDER_WAY.with_borrow_mut(|calls| calls.retain(|(_, caller, _)| *caller != context));
 }
 
-/// The body of a successful response, or the error. Call it only in the callback for the response.
+/// The body of a successful response, or the error. Only to be called in the callback for the response.
 pub(crate) fn read_answer(headers: usize, body_size: usize) -> CallResult {
     if headers == 0 {
         return Err(engine::no_answer());

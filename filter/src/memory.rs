@@ -1,14 +1,14 @@
-//! Buffers for the host's results, reused for later results: a request that the local cache answers is
-//! decided without a call of the allocator.
+//! Buffers for the host's results, reused for later results: a request that the local cache answers is decided without
+//! a call of the allocator.
 //!
 //! To return bytes, a host first requests memory from the module through an export, and then returns its address. The
-//! buffer is kept here meanwhile, so a result is accepted only if it is in a buffer that was lent for it.
+//! buffer is kept here until then, so a result is accepted only if it is in a buffer lent for it.
 
 use std::cell::RefCell;
 
-/// Maximum number of buffers that are kept for reuse.
+/// Maximum number of buffers kept for reuse.
 const SPARE_MAX: usize = 4;
-/// Maximum size of a buffer that is kept, in bytes; larger ones are rare.
+/// Maximum size of a buffer kept for reuse, in bytes; larger ones are rare.
 const SPARE_BYTES_MAX: usize = 4_096;
 
 thread_local! {
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 struct Memory {
-    /// Buffers lent to the host for calls that have not returned. There may be several, because a host may call back.
+    /// Buffers lent to the host for calls that have not returned: several if the host calls back.
     lent: Vec<Vec<u8>>,
     spare: Vec<Vec<u8>>,
 }
@@ -31,7 +31,7 @@ impl Memory {
 
 /// A call into the host that may return bytes.
 pub(crate) struct Loan {
-    /// Number of buffers that were lent before, for enclosing calls.
+    /// Number of buffers lent before, for enclosing calls.
     before: usize,
 }
 
@@ -40,7 +40,7 @@ impl Loan {
         Self { before: MEMORY.with_borrow(|memory| memory.lent.len()) }
     }
 
-    /// Ends a call that has returned `size` bytes at `data`. `None` if they are not in a buffer that was lent for it.
+    /// Ends a call that has returned `size` bytes at `data`; `None` if they are not in a buffer lent for it.
     pub(crate) fn end(self, data: *const u8, size: usize) -> Option<Vec<u8>> {
         MEMORY.with_borrow_mut(|memory| {
             let mut named = None;
@@ -70,7 +70,6 @@ pub(crate) fn lend(size: usize) -> *mut u8 {
     })
 }
 
-/// Keeps a free buffer for later results.
 pub(crate) fn reuse(spare: Vec<u8>) {
     MEMORY.with_borrow_mut(|memory| memory.reuse(spare));
 }

@@ -15,12 +15,12 @@ use weir_rules::RuleSet;
 use crate::host::{self, Metric};
 
 thread_local! {
-    /// The rules with metrics in this VM, sorted by name; one that returns continues its counts.
+    /// The rules with metrics in this VM, sorted by name. A rule that returns continues its counts.
     static DEFINED: RefCell<Vec<(String, RuleMetrics)>> = const { RefCell::new(Vec::new()) };
     static BLOCKED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The host's ids of the limiter's metrics; `None` if the host did not define one.
+/// The host's ids of the limiter's metrics; `None` where the host did not define one.
 pub(crate) struct Metrics {
     events: Vec<(CountedEvent, Option<u32>)>,
     rules: Vec<RuleMetrics>,
@@ -81,7 +81,7 @@ impl Metrics {
     }
 }
 
-/// The metrics of the rule `name`; `None` if too many other rules have some.
+/// The metrics of the rule `name`; `None` if too many other rules have metrics.
 fn of_rule(name: &str) -> Option<RuleMetrics> {
     DEFINED.with_borrow_mut(|defined| {
         let at = match defined.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
@@ -122,7 +122,7 @@ fn counter(name: &str) -> Option<u32> {
 
 fn add(metric: Option<u32>, n: u32) {
     if let Some(metric) = metric.filter(|_| n > 0) {
-        // A count that the host does not take is lost; the decision stands.
+        // Counts that the host refuses are lost; the decision stands.
         let _ = host::increment(metric, n);
     }
 }

@@ -1,9 +1,9 @@
 //! State that workers share through the host's shared data: the secret, the slots, and messages among workers.
 //!
-//! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so the set of keys
-//! is fixed: the identity, the number of slots, one key per slot, and one for each [`SharedValue`]. All VMs
-//! without an id have the same map, so there each key begins with a hash of the plugin's name: Istio assigns
-//! no VM ids, and plugins of two names must not share state.
+//! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so the set of keys is fixed:
+//! the identity, the number of slots, one key per slot, and one for each [`SharedValue`]. All VMs without an id have
+//! the same map, so there each key begins with a hash of the plugin's name: Istio assigns no VM ids, and plugins with
+//! different names must not share state.
 
 use weir_limiter::engine::{Host, LogLevel, SharedValue, SharedValues};
 use weir_limiter::response::Header;
@@ -25,7 +25,7 @@ const OWN_SLOTS_MAX: u32 = 16_384;
 const CREATED_KEY: &[u8] = b"weir.slots5";
 /// Length of the longest name.
 const KEY_BYTES_MAX: usize = 18;
-/// Number of keys besides the slots: these two, and one for each [`SharedValue`].
+/// Number of keys besides the slots: the two above, and one for each [`SharedValue`].
 const KEYS_BESIDE: u32 = 2 + SharedValue::COUNT;
 
 pub(crate) struct ProcessState {
@@ -76,7 +76,7 @@ impl Host for ProcessState {
         self.own = (!self.create_slots(slots)).then(|| LocalSlots::new(slots.min(OWN_SLOTS_MAX)));
     }
 
-    /// Envoy's `node.id`, under its current name or the older one.
+    /// Envoy's `node.id`, under its current or its older name.
     fn node(&mut self) -> Option<String> {
         let bytes = host::property("xds\0node\0id").or_else(|_| host::property("node\0id")).ok()?;
         String::from_utf8(bytes).ok()
@@ -91,7 +91,7 @@ impl Host for ProcessState {
     }
 
     fn makes_calls(&mut self) -> bool {
-        // It makes no call, because no upstream has an empty name.
+        // Makes no call, because no upstream has an empty name.
         host::http_call("", &[], &[], 1) != Err(HostStatus::UNIMPLEMENTED)
     }
 
@@ -131,7 +131,7 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
 }
 
 struct Keys {
-    /// Exclusive or for the first four bytes of each name: a hash of the plugin's name, or 0 if the VM has an id.
+    /// Value to XOR with the first four bytes of each name: a hash of the plugin's name, or 0 if the VM has an id.
     mark: u32,
 }
 
@@ -142,7 +142,7 @@ impl Keys {
         Self { mark: if has_no_id { name_hash(&host::property("plugin_name").unwrap_or_default()) } else { 0 } }
     }
 
-    /// The value under this name, and its compare-and-swap number.
+    /// The value of this name, and its compare-and-swap number.
     fn read(&self, name: &[u8]) -> Result<(Vec<u8>, u32), HostStatus> {
         host::shared_data(self.key(name, &mut [0; KEY_BYTES_MAX]))
     }
@@ -219,7 +219,8 @@ impl ProcessState {
     }
 }
 
-/// The name of slot `index`. A host may tell keys by CRC-32: names differ in four adjacent bytes, so sums do, too.
+/// Name of slot `index`. A host may identify keys by CRC-32. Names differ in four adjacent bytes, so their sums
+/// differ, too.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";
     name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);

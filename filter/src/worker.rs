@@ -27,14 +27,14 @@ impl Plugin {
         Self { context, worker: None }
     }
 
-    /// Runs `act` on the worker; `None` if there is none, or if it is borrowed.
+    /// Runs `act` on the worker; `None` if it is missing or borrowed.
     fn with_worker<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         Some(act(&mut *self.worker.as_ref()?.try_borrow_mut().ok()?))
     }
 
-    /// Puts a configuration in force; false if it is refused.
+    /// Puts a configuration into force; false if it is refused.
     pub(crate) fn on_configure(&mut self, size: usize) -> bool {
-        // One byte more than is allowed, for the refusal; a larger one must not fill the memory.
+        // One byte more than allowed, which is then refused. A larger configuration must not fill the memory.
         let size = size.min(CONFIG_BYTES_MAX + 1);
         let bytes = host::buffer(HostBuffer::PluginConfiguration, size)
             .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)]);
@@ -74,7 +74,7 @@ impl Plugin {
         self.perform(effects.unwrap_or_default());
     }
 
-    /// Ends the plugin: flushes its metrics, and leaves unreported counts to the workers that remain.
+    /// Ends the plugin: flushes its metrics, and hands over unreported counts to the remaining workers.
     pub(crate) fn end(&mut self) {
         http::forget_calls(self.context);
         self.with_worker(|worker| {
@@ -89,7 +89,7 @@ impl Plugin {
         for effect in effects {
             match effect {
                 Effect::Resume(request) => {
-                    // It fails if the request's client has disconnected.
+                    // Fails if the request's client has disconnected.
                     let _ = host::act_for(request).and_then(|()| host::resume_request());
                     let _ = host::act_for(self.context);
                 }
@@ -160,8 +160,8 @@ impl Worker {
         }
     }
 
-    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and
-    /// carries out the decision. `is_without_body` is true if the request ends with its headers.
+    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and carries out the
+    /// decision. `is_without_body` is true if the request ends with its headers.
     fn decide(
         &mut self,
         open: &mut OpenRequest,
@@ -181,7 +181,6 @@ impl Worker {
     }
 }
 
-/// The request in the host's current context, to be decided.
 struct Undecided<'a> {
     caller: Option<&'a Caller>,
     context: u32,
@@ -189,7 +188,7 @@ struct Undecided<'a> {
 
 impl Proxy for Undecided<'_> {
     fn set_filter_state(&mut self, name: &str, value: &str) {
-        // The host puts `wasm.` before it. One without filter state does not log it; the decision stands.
+        // The host adds the prefix `wasm.`. A host without filter state does not log the value; the decision stands.
         let _ = host::set_property(name.strip_prefix("wasm.").unwrap_or(name), value);
     }
 
@@ -223,7 +222,7 @@ impl RequestContext {
         !self.open.is_done()
     }
 
-    /// Handles the end of the call `number`, and carries out the decision.
+    /// Handles the reply to the call `number`, and carries out the decision.
     pub(crate) fn answered(&mut self, number: u64, answer: CallResult) {
         let Some(mut worker) = free(self.worker.as_ref()) else { return };
         let action = worker.decide(&mut self.open, self.context, false, Some((number, answer)));
@@ -252,7 +251,7 @@ impl RequestContext {
         Action::Continue
     }
 
-    /// Handles the end of the response, complete or not: charges what depends on its size or its metadata.
+    /// Handles the end of the response, complete or not: charges costs by its size or its metadata.
     pub(crate) fn on_end(&mut self) {
         if self.open.awaits_cost()
             && let Some(mut worker) = free(self.worker.as_ref())
@@ -264,7 +263,7 @@ impl RequestContext {
 }
 
 impl Drop for RequestContext {
-    /// Ends the request, for whatever reason. Its client may have disconnected while it waited.
+    /// Ends the request for any reason. Its client may have disconnected while it waited.
     fn drop(&mut self) {
         if !self.has_more_to_do() {
             return;
@@ -282,8 +281,8 @@ fn free(worker: Option<&Rc<RefCell<Worker>>>) -> Option<RefMut<'_, Worker>> {
     worker?.try_borrow_mut().ok()
 }
 
-/// The monotonic clock, or on a host without one, the wall clock, kept from going back. The two are never
-/// mixed: if the monotonic clock fails once, the last time is used again.
+/// The monotonic clock or, on a host without one, the wall clock, kept from going back. The two are never mixed: if the
+/// monotonic clock fails once, the last time is used again.
 #[derive(Default)]
 struct HostClock {
     is_monotonic: bool,
