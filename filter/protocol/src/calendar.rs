@@ -25,8 +25,7 @@ pub enum Calendar {
         /// Start of one of the windows, in seconds after the start of 1970. Less than the length.
         phase_s: u32,
     },
-    /// Months in local time, this number of minutes ahead of UTC (negative if behind; at most [`EAST_MIN_MAX`]
-    /// in magnitude).
+    /// Months in local time, this number of minutes ahead of UTC (negative if behind), at most ±[`EAST_MIN_MAX`].
     Month(i32),
 }
 
@@ -56,7 +55,7 @@ impl Calendar {
         Self::Every { length_s, phase_s }
     }
 
-    /// The same windows in local time, `minutes` ahead of UTC (negative if behind), at most [`EAST_MIN_MAX`].
+    /// The same windows in local time, `minutes` ahead of UTC (negative if behind), at most ±[`EAST_MIN_MAX`].
     #[must_use]
     pub fn east(self, minutes: i32) -> Self {
         let Self::Every { length_s, phase_s } = self else { return Self::Month(minutes) };
@@ -72,7 +71,6 @@ impl Calendar {
         }
     }
 
-    /// True if all fields are within their bounds.
     pub fn is_valid(self) -> bool {
         match self {
             Self::Every { length_s, phase_s } => length_s <= LENGTH_S_MAX && phase_s < length_s,

@@ -190,7 +190,7 @@ pub struct Key {
     /// The part of `admitted` that no reply has confirmed yet. It is charged if the receiver has no record of this
     /// epoch, because the receiver was restarted or flushed, or has dropped it.
     pub unconfirmed: u64,
-    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds. The budget has refilled since.
+    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds, in which the budget has refilled.
     pub span_ms: u32,
     /// For a warm key, which is reported late: number of tokens that the bucket lacks until it is full. Unconfirmed
     /// tokens beyond this number have been refilled since.
@@ -204,8 +204,8 @@ pub struct Key {
     pub ahead: u32,
 }
 
-/// An epoch of a strict rule, acquired for a single request, which holds it until its cost is known. Until then none of
-/// its tokens is reported as spent.
+/// An epoch of a strict rule, acquired for a single request, which holds it until its cost is known. Until then,
+/// reports state none of its tokens as spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldEpoch {
     /// Index into [`Report::keys`].

@@ -29,8 +29,7 @@ pub enum RefillPolicy {
     /// [`LENGTH_S_MAX`]. A POP that returns a place reports it as spent.
     InFlight(u32),
     /// Queue: at the quota's rate, but a token is a turn, which comes when the turns before it are over. A request
-    /// acquires all its tokens or none, together with the time of its turn. The turn is spent at once; nothing is
-    /// leased ahead.
+    /// acquires and spends all its tokens or none, and gets the time of its turn. Nothing is leased ahead.
     Queue,
 }
 

@@ -32,8 +32,7 @@ pub struct Reply {
     pub workers: u32,
 }
 
-/// The keys of a report that are charged in full. The other keys' budgets are unreachable, or the report exceeds its
-/// POP's limits.
+/// The keys of a report that are charged in full. For the others, the budget is unreachable or a report limit exceeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
     #[default]
