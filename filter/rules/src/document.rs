@@ -1,5 +1,4 @@
-//! The rule set document that weir-sync pushes to POPs: plugin configuration without `table`, `sync`
-//! and `filter_state`.
+//! The rule set document pushed to POPs: plugin configuration without `table`, `sync` and `filter_state`.
 
 use alloc::vec::Vec;
 

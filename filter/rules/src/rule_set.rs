@@ -127,8 +127,8 @@ impl RuleSet {
         out
     }
 
-    /// Like [`RuleSet::find_matches`], for the rules without an expensive condition; `None` if that is all of them,
-    /// or none.
+    /// Like [`RuleSet::find_matches`], for the rules without an expensive condition; `None` if that is all or none
+    /// of them.
     pub fn find_cheap_matches<'a>(
         &self,
         request: &mut Fetched<'_>,

@@ -158,8 +158,8 @@ impl KeySpec {
         Ok(KeyValue::of_parts(address, Some(hash.finish())))
     }
 
-    /// The request's values of each part but the client's address: one, or one per path segment; `None` if there
-    /// are none.
+    /// Values of each part but the client's address, one or one per path segment; `None` for a missing or
+    /// repeated part.
     pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
         let in_clear = |part: &Part| {
             let mut values = Vec::new();
@@ -184,8 +184,7 @@ impl KeySpec {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Searches `values` for the request's value of the only part beside the client's address; unsure if only some of
-    /// several values are found.
+    /// Searches `values` for the request's value of the one part beside the address; unsure if only some match.
     pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> Holds {
         match self.others.as_slice() {
             [Part::Value(value)] => {
@@ -311,8 +310,7 @@ impl KeyValue {
         key
     }
 
-    /// Begins a key of an address, cut to prefixes, if there is one, and of a part in clear, which the caller
-    /// pushes next.
+    /// Begins a key of an address, if any, cut to prefixes, and of a part in clear, which the caller pushes next.
     fn with_clear(address: Option<(IpAddr, Prefixes)>) -> Self {
         let mut key = Self::of_parts(address, None);
         key.push(&[CLEAR_MARK]);

@@ -36,13 +36,12 @@ pub enum After {
 }
 
 impl After {
-    /// Cost of a response with this status; `None` if the cost depends on something else.
+    /// Cost of a response with this status; `None` if something else states the cost.
     pub fn of_status(&self, status: u16) -> Option<u32> {
         if let Self::Status(statuses) = self { Some(u32::from(statuses.contains(&status))) } else { None }
     }
 
-    /// Cost stated by the header or metadata `value`, for a request with `reserved` tokens; `None` if the cost depends
-    /// on something else.
+    /// Cost by the header or metadata `value` of a request with `reserved` tokens; `None` if something else states it.
     pub fn of_text(&self, value: Option<&[u8]>, reserved: u32) -> Option<u32> {
         let (Self::Header { default, max, .. } | Self::Metadata { default, max, .. }) = self else {
             return None;

@@ -50,7 +50,7 @@ const KINDS: [(&str, AlgorithmName); 7] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub algorithm: Algorithm,
-    /// The limit as a rate and a burst. Except for a token bucket, the rate refills the whole limit within one window
+    /// The limit as a rate and a burst. Except for a token bucket, the rate refills all of it within one window
     /// or expiry.
     pub quota: Quota,
     /// The rate as written, or a multiple of it; `None` if there is none, or if it is too large to be written.
@@ -62,8 +62,7 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
     }
 
-    /// Converts a limit that POPs share strictly to a token bucket, and sets the refill policy of the fleet's budget.
-    /// Returns other limits unchanged.
+    /// Converts a strictly shared limit to a token bucket, and sets the budget's refill policy. Others are unchanged.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
         if !sharing.strict {

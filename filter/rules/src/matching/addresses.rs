@@ -9,8 +9,8 @@ use core::str::FromStr;
 use crate::request::address::{self, IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::sorting::sorted;
 
-/// A network (RFC 4632): its first address, and the number of leading bits that its addresses share. An IPv4-mapped
-/// network is an IPv4 network.
+/// A network (RFC 4632): its first address, and the number of leading bits that its addresses share. IPv4-mapped
+/// networks are IPv4 networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     pub first: IpAddr,
@@ -22,8 +22,7 @@ const UNREADABLE: &str = "expected an address or a network, as in 10.0.0.0/8 or 
 impl FromStr for Range {
     type Err = &'static str;
 
-    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address in any form that client addresses have, without
-    /// a port.
+    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address in any form of client addresses without a port.
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),

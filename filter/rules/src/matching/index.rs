@@ -76,8 +76,7 @@ impl Index {
         }
     }
 
-    /// Writes each condition that holds or may hold, and few others, to `out`. Fetches an attribute only if one of the
-    /// remaining conditions needs it.
+    /// Writes to `out` each condition that may hold, and few others. Fetches only attributes that may exclude any.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
         out.0.clone_from(&self.every.0);
         for (of, dimension) in &self.dimensions {
@@ -165,8 +164,7 @@ impl Dimension {
         }
     }
 
-    /// Index of the longest head that is a prefix of `value`: the last head not sorted after it, or an ancestor
-    /// of that.
+    /// Index of the longest head of `value`: the last head not sorted after it, or an ancestor of that head.
     fn head_at(&self, value: &[u8]) -> Option<usize> {
         let mut at = self.heads.partition_point(|head| head.text.as_slice() <= value).checked_sub(1)?;
         loop {

@@ -222,7 +222,6 @@ const LISTS: [(&str, ValueKind, &str); 4] = [
     ("claims", ValueKind::Claim, "the names that lead to the claim, as in [payload, plan]"),
 ];
 
-/// Adds the tests of headers, cookies, query parameters and claims to `tests`.
 fn value_tests(fields: &mut Fields<'_>, reader: &mut Reader, tests: &mut Vec<Test>) {
     for (list, kind, name) in LISTS {
         for item in fields.list(list, LIST_MAX) {

@@ -1,4 +1,4 @@
-//! Reading of configuration. Every error is reported with its place, not only the first.
+//! Reading configuration, with a place for every error, not only for the first.
 
 mod fields;
 pub(crate) mod meant;
@@ -22,7 +22,6 @@ pub(crate) use struct_value::decode as decode_struct;
 /// Maximum number of errors of one document. The last one states that more errors follow.
 pub const ERRORS_MAX: usize = 50;
 
-/// An error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub place: String,

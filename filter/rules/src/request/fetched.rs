@@ -94,8 +94,8 @@ impl<'a> Fetched<'a> {
         Some(())
     }
 
-    /// The folded path without its query, and true if it has segments `.` or `..`, which upstreams may resolve. Not
-    /// copied if it needs no folding.
+    /// The folded path without its query, and true if it has segments `.` or `..`, which upstreams may resolve. A path
+    /// that needs no folding is not copied.
     pub(crate) fn folded_path(&mut self, folding: Folding) -> Option<(&[u8], bool)> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;

@@ -66,8 +66,7 @@ pub trait Request {
         is_there
     }
 
-    /// Passes the attribute's bytes to `read`, directly if they are in memory, else through `room`; false if there
-    /// are none.
+    /// Passes the attribute's bytes to `read`, directly if in memory, else through `room`; false if there are none.
     fn read_attribute(&mut self, attribute: &Attribute, room: &mut Vec<u8>, read: &mut dyn FnMut(&[u8])) -> bool {
         let is_there = self.attribute_into(attribute, room);
         if is_there {

@@ -1,7 +1,7 @@
 //! Templates of response texts, compiled when configuration arrives.
 //!
-//! A placeholder is a name in double braces, `{{retry_after}}`, without spaces. All other text is literal, so that a
-//! template may be JSON.
+//! Placeholders are names in double braces, `{{retry_after}}`, without spaces. All else is literal, so that a template
+//! may be JSON.
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::format;

@@ -66,8 +66,8 @@ impl Rule {
         self.after.as_ref().map_or(0, |after| after.most()).max(self.cost.most())
     }
 
-    /// True if POPs share the quota. Shared windows, logs and turns are token buckets here,
-    /// see [`Sharing::refill_policy`].
+    /// True if POPs share the quota. Shared windows, logs and turns are token buckets with
+    /// a [`Sharing::refill_policy`].
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }
@@ -122,7 +122,7 @@ impl Rule {
         self.variant.group
     }
 
-    /// Bytes that identify the content of buckets: name, key, algorithm, quota. If one of them changes, the rule gets
+    /// Bytes that identify the content of buckets: name, key, algorithm, quota. If one changes, the rule gets
     /// fresh buckets.
     pub fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
