@@ -14,7 +14,6 @@ use std::slice;
 use weir_limiter::engine::{Caller, LogLevel, SyncCall};
 use weir_rules::claim_as_text;
 
-/// An Envoy handle.
 type Ptr = *mut c_void;
 
 /// Version of the ABI. Envoy logs a warning for other versions, and refuses one that is too old.
@@ -307,7 +306,7 @@ impl<T> KeptRequest<T> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: the pointer was made by `new` on this thread, and Envoy passes it only until the hook for its end
+        // SAFETY: the pointer was made by `new` on this thread. Envoy passes it only until the hook for its end
         // has run.
         unsafe {
             Rc::increment_strong_count(self.0);

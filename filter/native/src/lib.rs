@@ -1,7 +1,7 @@
 //! The filter as a dynamic module of Envoy: decisions in Envoy's own process instead of a sandbox.
 //!
 //! ```text
-//! exports.rs   the module's hooks, by Envoy's names; each contains panics
+//! exports.rs   the module's hooks, by Envoy's names; each catches panics
 //! plugin.rs    one configuration: an engine for each worker, one that reports for all, ticks, responses to its calls
 //! request.rs   one request: carries out the decisions of its worker's engine
 //! process.rs   state that configurations of one name share: the secret, the slots, values shared by workers; the clock

@@ -211,7 +211,6 @@ pub(crate) struct Worker {
     pub(crate) seat: WorkerHandle,
     /// Names under which the rules are counted, by rule index.
     counted: Vec<String>,
-    /// Requests that wait for their turns.
     held: HashMap<u32, Scheduler>,
     numbered: u32,
     /// `None` if no weir-sync is configured.
