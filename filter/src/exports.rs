@@ -160,7 +160,6 @@ impl Contexts {
         self.plugins.iter().find(|(known, _)| *known == id).map(|(_, plugin)| Rc::clone(plugin))
     }
 
-    /// The worker that decides the requests of the plugin `id`.
     fn worker(&self, id: u32) -> Option<Rc<RefCell<Worker>>> {
         self.plugin(id)?.try_borrow().ok()?.worker.clone()
     }

@@ -1,5 +1,5 @@
-//! Buffers for the host's results, reused for later results: a request that the local cache answers is decided without
-//! a call of the allocator.
+//! Buffers for the host's results, reused so that a request answered by the local cache is decided without
+//! the allocator.
 //!
 //! To return bytes, a host first requests memory from the module through an export, and then returns its address. The
 //! buffer is kept here until then, so a result is accepted only if it is in a buffer lent for it.

@@ -177,7 +177,6 @@ impl Keys {
 }
 
 impl ProcessState {
-    /// The shared state before the table is opened.
     pub(crate) fn new() -> Self {
         Self { shared: SharedTable { keys: Keys::of_plugin(), count: 1 }, own: None }
     }
@@ -219,7 +218,7 @@ impl ProcessState {
     }
 }
 
-/// Name of slot `index`. A host may identify keys by CRC-32. Names differ in four adjacent bytes, so their sums
+/// Name of slot `index`. Names differ in four adjacent bytes, so their CRC-32s, by which a host may tell keys,
 /// differ, too.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";

@@ -83,8 +83,7 @@ impl Plugin {
         });
     }
 
-    /// Carries out the engine's effects. The worker is not borrowed while another context is active, because that
-    /// context may end in the call.
+    /// Carries out the engine's effects. The worker is not borrowed while another context, which may end, is active.
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
