@@ -1,12 +1,11 @@
-//! Decisions of a rate limiter at the edge: the matching rules of a request, the buckets of its keys, the outcome, and
-//! the response to the client.
+//! Decisions of a rate limiter at the edge: matching rules, buckets of their keys, outcome, and response to the client.
 //!
 //! This crate has no clock, no host and no IO. Time is an argument ([`weir_protocol::time::Time`]). The shared table is
 //! behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a proxy
 //! (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`engine::Engine`] is a whole worker except its IO; its module has an example. [`algorithms::Bucket`] is the counter
-//! at its core.
+//! [`engine::Engine`] is a worker without its IO; its module has an example. The basic counter
+//! is [`algorithms::Bucket`].
 #![no_std]
 #![allow(missing_docs, reason = "a name that says all needs no comment")]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]

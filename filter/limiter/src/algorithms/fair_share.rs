@@ -2,8 +2,7 @@
 //!
 //! While every POP keeps a key within its fair share, the sum is within the quota by construction, and the key need not
 //! be reported. The share is a bucket of burst / divisor that refills at rate / divisor, where `divisor` is the rate
-//! divisor for cold keys. It counts in tokens, not in time: the number of POPs changes, and the used tokens must not
-//! change with it.
+//! divisor for cold keys. It counts tokens, not time, because used tokens must not change with the number of POPs.
 //!
 //! Tests of I4.
 
@@ -28,10 +27,8 @@ pub struct FairShare {
 }
 
 impl FairShare {
-    /// An unused share.
     pub const WHOLE: Self = Self { used: 0, at: 0 };
 
-    /// A share with `tokens` used at `now`.
     pub fn used(tokens: u32, now: Time) -> Self {
         Self { used: tokens.saturating_mul(PARTS), at: ticks(now) }
     }
@@ -41,7 +38,6 @@ impl FairShare {
         (self.at as u64) << 32 | self.used as u64
     }
 
-    /// The share from its [bits](Self::bits).
     pub const fn from_bits(bits: u64) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         Self { used: bits as u32, at: (bits >> 32) as u32 }
@@ -53,8 +49,8 @@ impl FairShare {
         Some(self.overdraw(quota, tokens, divisor, now)).filter(|share| u64::from(share.used) <= most)
     }
 
-    /// The share after `tokens` more that cannot be reported. An error beyond the share and a few tokens: the wait
-    /// in nanoseconds.
+    /// The share after `tokens` more that cannot be reported. Fails with the wait in ns beyond the share and a
+    /// few tokens.
     pub fn take_unreported(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Result<Self, u64> {
         let after = self.overdraw(quota, tokens, divisor, now);
         let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(divisor.max(1));

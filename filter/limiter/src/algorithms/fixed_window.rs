@@ -1,7 +1,6 @@
 //! The fixed window: a count that restarts with every window.
 //!
-//! A cell's `until` is the end of its window, and its word is the count in it. Around a boundary between windows, up to
-//! twice the limit can pass at once.
+//! A cell's `until` is the end of its window, its word the count. Up to twice the limit can pass around a boundary.
 
 use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, window_end};
 use weir_protocol::time::Time;

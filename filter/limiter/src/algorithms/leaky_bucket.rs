@@ -1,8 +1,7 @@
 //! The leaky bucket as a queue: requests leave at a steady rate, and a limited number wait for their turn.
 //!
 //! The state is a [`Bucket`] that is full when the queue is empty: the time at which the last turn is over (the virtual
-//! scheduling algorithm, ITU-T I.371, annex A). The wait for a request's turn follows from it, so the queue itself is
-//! not stored.
+//! scheduling algorithm, ITU-T I.371, annex A). The wait for a turn follows from it, so no queue is stored.
 
 use crate::algorithms::{Admission, Bucket, NEVER_NS};
 use weir_protocol::quota::Quota;
@@ -34,7 +33,7 @@ pub(super) fn give_back(quota: &Quota, bucket: Bucket, taken: Bucket, n: u32) ->
     if bucket == taken { bucket.give_back(quota, n) } else { bucket }
 }
 
-/// Quota of one of `pops` POPs by fair share, with at least one place.
+/// A POP's fair share of `quota` among `pops` POPs, with at least one place.
 pub(crate) fn shared_by(quota: &Quota, pops: u32) -> Quota {
     let places = quota.burst().checked_div(pops).unwrap_or_default().max(1);
     Quota::from_token_ns(quota.token_ns().saturating_mul(pops.into()), places).unwrap_or(*quota)

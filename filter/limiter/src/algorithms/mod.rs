@@ -59,8 +59,8 @@ pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: T
     })
 }
 
-/// Takes `n` at `now` even without room, for a cost known only afterwards. A bucket's debt is limited to the maximum,
-/// and so is the time that a queue extends ahead.
+/// Takes `n` at `now` even without room, for a cost known only afterwards. The debt of a bucket, and of a queue, is
+/// limited to the maximum.
 pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
     let Some(cell) = cells.first_mut() else { return Receipt::NONE };
     let bucket = Bucket::full_at(cell.until);
@@ -106,7 +106,6 @@ pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
     }
 }
 
-/// The quota status at `now`.
 pub fn status(algorithm: &Algorithm, cells: &[Cell], now: Time) -> BucketStatus {
     let cell = cells.first().copied().unwrap_or(Cell::NEW);
     let bucket = Bucket::full_at(cell.until);
@@ -141,8 +140,8 @@ impl Cell {
     }
 }
 
-/// Receipt for tokens or places that were taken, to give them back: the time at which they return by themselves, or at
-/// which their window ends.
+/// Receipt for tokens or places taken, to give them back: the time at which they return by themselves, or their
+/// window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Time);
 
@@ -223,7 +222,7 @@ impl Pair {
         })
     }
 
-    /// The counts that `cell` was written with.
+    /// The counts in `cell` as stored.
     fn stored(cell: Cell) -> Self {
         let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         Self { until: cell.until, previous: half(cell.word >> 32), current: half(cell.word) }

@@ -2,16 +2,15 @@
 //!
 //! A limit of N is N places for one token each. A used place is busy until the window's length has passed. A cell holds
 //! two places, as the times from which they are free: the later in `until`, the earlier in the word. The earliest
-//! places are in the first cells, so the first cells are spent first. If N is odd, there is one place more, which is
-//! never used.
+//! places are in the first cells, so the first cells are spent first. If N is odd, one place is never used.
 
 use crate::algorithms::{Admission, BucketStatus, CELLS_MAX, Cell, NEVER_NS};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, WindowLimit};
 
-/// Takes `n` at `now`, if there is room. Returns the time at which they return; without room, `cells` are unchanged.
-/// Dropped cells are passed as [`Cell::NEW`]. Cells beyond [`WindowLimit::log_cells`] are ignored, and fewer lower
-/// the limit.
+/// Takes `n` at `now`, if there is room. Returns the time from which their places are free; without room, `cells` are
+/// unchanged. Dropped cells are passed as [`Cell::NEW`]. Cells beyond [`WindowLimit::log_cells`] are ignored; fewer
+/// lower the limit.
 pub(super) fn take(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) -> Admission<Time> {
     let mut log = read(window, cells);
     match log.wait_ns(n, now) {
@@ -24,8 +23,8 @@ pub(super) fn take(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) 
     }
 }
 
-/// Takes `n` at `now` even without room, and returns the time at which they return. The places that are free earliest
-/// are reused, so no more than the limit can count.
+/// Takes `n` at `now` even without room, and returns the time from which their places are free. The places free
+/// earliest are reused, so no more than the limit can count.
 pub(super) fn charge(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) -> Time {
     let mut log = read(window, cells);
     let back_at = log.stamp(n, window.length_ns(), now);
@@ -41,7 +40,7 @@ pub(super) fn refund(window: &WindowLimit, cells: &mut [Cell], n: u32) {
     log.write(cells);
 }
 
-/// Gives back the `n` of a take or charge that return at `back_at`, except places that were reused since.
+/// Gives back the `n` of a take or charge whose places are free from `back_at`, except places reused since.
 pub(super) fn give_back(window: &WindowLimit, cells: &mut [Cell], back_at: Time, n: u32) {
     let mut log = read(window, cells);
     let taken = log.places_mut().iter_mut().filter(|place| **place == back_at);

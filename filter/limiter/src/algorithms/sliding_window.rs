@@ -2,8 +2,7 @@
 //! now still covers (Cloudflare, "How we built rate limiting capable of scaling to millions of domains", 2017).
 //!
 //! The result is exact if the previous window's requests were evenly spread. If not, up to twice the limit may pass
-//! within a window's length, but only for a client that spent the previous window's limit at its end. Counts are
-//! compared without rounding.
+//! within a window's length, but only for a client that spent the previous limit at its end. Counts are not rounded.
 
 use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, Pair};
 use weir_protocol::time::Time;
@@ -41,8 +40,7 @@ pub(super) fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatu
 /// Nanoseconds from `now` until `n` fit.
 fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
     let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
-    // They fit once the previous window has faded enough; if the current one alone is too full, once that has
-    // faded enough.
+    // They fit once the previous window has faded enough, or the current one if that alone is too full.
     let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
         Some(room) => (pair.ends(window.length_ns()), pair.previous, room),
         None => (pair.until, pair.current, room_without),
@@ -158,8 +156,7 @@ mod tests {
             steps in prop::collection::vec((0u64..50, 1u32..22), 1..100),
         ) {
             let window = WindowLimit::new(limit, length).unwrap();
-            // The bucket's deficit in parts of a token: a token is `length` parts, and `limit` parts refill
-            // each nanosecond.
+            // The bucket's deficit in parts of a token: a token is `length` parts, and each ns refills `limit` parts.
             let (mut cell, mut now, mut lacks) = (Cell::NEW, T0, 0u64);
             for (step, n) in steps {
                 now += step;

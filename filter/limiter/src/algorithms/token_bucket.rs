@@ -37,7 +37,6 @@ pub(crate) fn missing_ns(quota: &Quota, tokens: u32) -> u64 {
 }
 
 impl Bucket {
-    /// A bucket that has always been full.
     pub const FULL: Self = Self { full_at: Time::ZERO };
 
     pub const fn full_at(full_at: Time) -> Self {
@@ -54,7 +53,6 @@ impl Bucket {
         self.full_at <= now
     }
 
-    /// Nanoseconds until the bucket is full.
     pub fn fill_ns(self, now: Time) -> u64 {
         self.full_at.nanos_since(now)
     }
@@ -66,7 +64,6 @@ impl Bucket {
         self.take_portion(&Portion::of(quota, cost), now)
     }
 
-    /// [`Bucket::take`] with a precomputed cost.
     #[inline]
     pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> Admission<Self> {
         let after = self.full_at.max(now).min(now + portion.sane) + portion.cost;
@@ -82,8 +79,7 @@ impl Bucket {
         Self { full_at: self.full_at.max(now + missing_ns) }
     }
 
-    /// The bucket after `n` tokens are taken at `now`, even if there are fewer. Its debt grows at most to the maximum,
-    /// and never gets smaller.
+    /// The bucket after `n` tokens are taken at `now`, even into debt, which is cut at the maximum but never reduced.
     #[must_use]
     pub fn charged(self, quota: &Quota, n: u32, now: Time) -> Self {
         let owes = self.full_at.max(now) + quota.token_ns().saturating_mul(u64::from(n));
@@ -158,7 +154,6 @@ const DEBT_BURSTS: u64 = 512;
 /// A client's quota status under a rule, after the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketStatus {
-    /// Whole tokens left.
     pub remaining: u32,
     /// Nanoseconds until there is one token more than now; zero when the bucket is full.
     pub more_ns: u64,
@@ -279,8 +274,7 @@ mod debt_tests {
     }
 
     proptest! {
-        /// A charge that fits leaves the same bucket as a take, and the next token comes after the wait that a short
-        /// take returns.
+        /// A charge that fits leaves the same bucket as a take. The next token comes after the wait of a short take.
         #[test]
         fn a_charge_agrees_with_takes(
             token_ns in 1_000u64..5_000, burst in 1u32..9,

@@ -138,7 +138,7 @@ impl Limiter {
 
 /// Number of refusals that the local cache has room for.
 const REFUSALS: usize = 4_096;
-/// Maximum validity of a cached refusal, in nanoseconds. For so long another worker's reset may go unnoticed.
+/// Maximum validity of a cached refusal, in nanoseconds. A reset by another worker may go unnoticed for this long.
 const TRUSTED_NS_MAX: u64 = SECOND_NS / 2;
 
 /// A refusal of a key, for requests of this cost or more.
@@ -165,8 +165,7 @@ struct Remembered {
 }
 
 /// Refusals of keys that cannot have a token yet, so that a flood from one key needs a table look-up only when a token
-/// may have come. A fixed array of pairs: a third key with the same place replaces the refusal that expires first,
-/// which only costs look-ups.
+/// may have come. A fixed array of pairs: a third key in a pair replaces the refusal that expires first.
 pub(crate) struct LocalCache {
     entries: Vec<Remembered>,
     /// The latest `trusted_until` of all refusals.

@@ -23,7 +23,6 @@ use weir_rules::algorithm::Concurrency;
 use weir_rules::request::Request;
 
 impl Limiter {
-    /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         match try_fast_path(self, request, slots, now) {
             Some(FastPath::Passed) => passed(self, now),
@@ -32,7 +31,7 @@ impl Limiter {
         }
     }
 
-    /// [`Limiter::decide`] without the quick path, for a request whose acquiring is in state `acquired`.
+    /// [`Limiter::decide`] without the fast path, for a request whose acquiring is in state `acquired`.
     pub(crate) fn decide_at(
         &mut self,
         acquired: AcquireState,
@@ -254,8 +253,8 @@ impl Limiter {
         self.update_counted(place, None, limits, slots, now, &|watched, _| change(watched))
     }
 
-    /// [`Limiter::update_watched`], where `change` also gets the number of requests in flight, or 0 if the fleet does
-    /// not count them.
+    /// [`Limiter::update_watched`], where `change` also gets the number of requests in flight; 0 if not counted by
+    /// the fleet.
     pub(crate) fn update_counted(
         &mut self,
         place: EntryPlace,
@@ -336,14 +335,12 @@ impl Limiter {
             return;
         };
         let divisor = rate_divisor_of(&entry, hit.cost, now);
-        // Under a token bucket, only a reservation has a receipt; under a strict rule, the receipt is a request
-        // in flight's.
+        // Under a token bucket, only reservations have a receipt; under a strict rule, only requests in flight.
         if let Some(taken) = hit.result.taken.filter(|_| !is_strict) {
             let cell = hold(slot, hit.tag, &quota, now);
             end(cell, slot, hit.tag, (taken.receipt, hit.cost, divisor), now);
         }
-        // Tokens that a bounded rule's budget was charged for stay charged. A strict rule's budget was
-        // debited beforehand.
+        // Tokens charged to a bounded rule's budget stay charged. A strict rule's budget was debited beforehand.
         let least = |watched: &Watched| if is_strict { 0 } else { watched.charged };
         give_back_tokens(&mut entry, &quota, hit.cost, divisor, least);
         // Always fits: the entry exists already.

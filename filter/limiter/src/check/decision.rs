@@ -18,7 +18,7 @@ use weir_rules::key::KeyValue;
 use weir_rules::matching::Bits;
 use weir_rules::request::Values;
 
-/// Kind of a decision. In all but the first and the last, the client is answered in place of the upstream.
+/// Kind of a decision. All but the first and the last answer the client in place of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionKind {
     Allow,
@@ -91,7 +91,6 @@ pub struct Beside {
     pub others: Vec<Policy>,
 }
 
-/// A rule that counted a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub rule: RuleIndex,

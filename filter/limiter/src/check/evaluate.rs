@@ -1,4 +1,4 @@
-//! Evaluating hits on a copy of a slot, and taking their tokens there.
+//! Evaluates hits on a copy of a slot, and takes their tokens there.
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,6 @@ const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
 /// Maximum wait for a key that finds no room to be watched, in nanoseconds; by then there may be room.
 const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
 
-/// The parts of a limiter that evaluate hits.
 pub(super) struct Evaluation<'a> {
     pub(super) rules: &'a CompiledRules,
     pub(super) sync: Option<&'a SyncClient>,
@@ -41,8 +40,7 @@ impl<'a> Evaluation<'a> {
         Self { rules, sync: sync.as_ref(), current, watch, counters, rooms }
     }
 
-    /// Takes the tokens of the hits in `loaded` from its copy of the slot. Returns true if all fit, so that it may
-    /// be written.
+    /// Takes the tokens of the hits in `loaded` from its copy of the slot; true if all fit, so that it may be written.
     pub(super) fn evaluate_slot(&mut self, loaded: &mut LoadedSlot, hits: &mut [Hit], now: Time) -> bool {
         let (mut fits, rules) = (true, self.rules);
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {

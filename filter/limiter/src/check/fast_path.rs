@@ -1,11 +1,12 @@
-//! The quick path, for most requests where the table is in the program's own memory.
+//! The fast path, for most requests where the table is in the program's own memory.
 //!
 //! A request under plain rules changes its entries in place. Everything else is left to the general path, before
 //! anything is changed: a new key, a key that becomes watched, is refused by its admit ratio or is missing on this
 //! worker's watch list, a bucket with too few tokens, a slot with a ban, a request that lacks a part of a key, a POP
-//! that is offline. Both paths have the same result, because they call the same functions on an entry. The exception is
-//! a change that another thread overtakes half-way: part of it may remain, and the general path then takes those tokens
-//! once more.
+//! that is offline.
+//!
+//! Both paths have the same result, because they call the same functions on an entry. The exception is a change that
+//! another thread overtakes half-way: part of it may remain, and the general path then takes those tokens once more.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -79,7 +80,7 @@ pub(crate) enum FastPath {
     Refused(RuleIndex, Denial),
 }
 
-/// Decides a request on the quick path; `None` if the general path must decide.
+/// Decides a request on the fast path; `None` if the general path must decide.
 #[inline]
 pub(crate) fn try_fast_path(
     limiter: &mut Limiter,

@@ -1,7 +1,7 @@
-//! Rule sets that qualify for the quick path, prepared for it.
+//! Rule sets that qualify for the fast path, prepared for it.
 //!
 //! A rule set is *plain* if each of its rules counts every request in token buckets at a fixed cost, and the rules use
-//! few distinct keys. A key of the client's address has a fast path of its own.
+//! few distinct keys. The client's address alone, as a key, has an even faster path.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ pub(crate) struct Plain {
     /// The first key that is the client's address: its index among the keys, and its prefixes.
     address: Option<(usize, Prefixes)>,
     others: Vec<OtherKey>,
-    /// True if all rules have `on_sync_loss: local`. The quick path then also serves while the POP is offline.
+    /// True if all rules have `on_sync_loss: local`. The fast path then also serves while the POP is offline.
     pub(super) is_local: bool,
     client: Client,
     /// Attributes of the last request, for the other keys.
@@ -35,7 +35,7 @@ pub(crate) struct Plain {
     pub(super) found: EntryPlaces,
 }
 
-/// A key without a fast path of its own.
+/// A key other than the client's address.
 #[derive(Clone, Copy)]
 struct OtherKey {
     number: usize,
@@ -70,7 +70,6 @@ pub(super) struct Making<'a> {
 
 pub(super) struct PlainRule {
     pub(super) salt: u64,
-    /// The cost of each request.
     pub(super) portion: Portion,
     /// Nanoseconds of refill that a bucket always lacks, because it holds at most the local burst.
     pub(super) missing_ns: u64,

@@ -29,7 +29,7 @@ pub(crate) struct CompiledRules {
     pub(crate) set: Arc<RuleSet>,
     pub(crate) terms: Vec<RuleTerms>,
     pub(crate) keys: KeyCache,
-    /// State of the quick path; `None` if the rules are not plain, or while a quota has [returned](Self::has_returned).
+    /// State of the fast path; `None` if the rules are not plain, or while a quota has [returned](Self::has_returned).
     pub(crate) plain: Option<Box<Plain>>,
     pub(crate) secret: HashSecret,
     /// Secret that hides the parts of keys that leave the POP, the same at every POP. To be set before any decision.
@@ -114,7 +114,7 @@ impl CompiledRules {
         }
     }
 
-    /// True if a rule's quota is one it had before. The quick path would not see what its keys took in between.
+    /// True if a rule's quota is one it had before. The fast path would not see what its keys took in between.
     fn has_returned(&self) -> bool {
         self.terms.iter().any(|terms| terms.changes.have_returned())
     }
@@ -164,8 +164,7 @@ impl CompiledRules {
         NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
     }
 
-    /// The key with these canonical bytes under the rule `name`; `None` if that is not in force or the bytes are
-    /// no key.
+    /// The key with these canonical bytes under the rule `name`; `None` if there is no such rule or key.
     pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let index = self.set.rules().iter().position(|rule| rule.name == name)?;
         self.find_at(index, value, slot_count)

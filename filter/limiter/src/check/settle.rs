@@ -371,8 +371,7 @@ fn book_hit(
     None
 }
 
-/// Charges the tokens that a strict rule's key holds. Returns the rest for the budget. A refund goes to the budget
-/// in full.
+/// Charges the tokens that a strict rule's key holds, and returns the rest for the budget; of a refund, all of it.
 fn book_strict(
     limiter: &mut Limiter,
     booking: Booking,

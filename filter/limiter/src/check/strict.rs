@@ -1,4 +1,4 @@
-//! Spending of a strict rule's tokens, for which the budget was debited beforehand.
+//! Spending a strict rule's tokens, for which the budget was debited beforehand.
 
 use crate::algorithms::concurrency::RETRY_NS;
 use crate::algorithms::{Admitted, Bucket, BucketStatus, Receipt, concurrency, leaky_bucket};
@@ -40,8 +40,7 @@ impl Evaluation<'_> {
         // A request that reserves does not spend shared tokens, because they could not be given back separately.
         let (on_hand, elsewhere, awaited) = match placement.entry {
             Entry::Watched(w) if !self.rules.reserves(hit.rule, self.current.is_reserving) => {
-                // Tokens that others wait for are reserved. A request that has waited finds enough for all that
-                // were answered.
+                // Tokens that others wait for are reserved. After a wait, all answered requests find enough.
                 let acquired = tokens.filter(|tokens| tokens.reported.epoch == w.epoch);
                 let reserved = if acquired.is_some() { 0 } else { w.awaited(timeout_ns, now) };
                 let on_hand = w.on_hand(begins_by).saturating_sub(reserved);

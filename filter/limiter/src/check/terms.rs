@@ -1,6 +1,6 @@
-//! The fields of a rule that decisions read, in one small struct: rules are large, and cold in the CPU's caches. Also
-//! the keys of the current request, each built and hashed once even if several rules count by it, and the quotas that a
-//! rule had before.
+//! The fields of a rule that decisions read, in one small struct: rules are large, and cold in the CPU's caches.
+//! Also the current request's keys, each built and hashed once even if several rules count by it, and the rules'
+//! previous quotas.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -335,7 +335,7 @@ impl QuotaChanges {
             }
             // An entry is not changed under other quotas, so it may be older than the quotas between.
             changes = changes.min(at + 1 + before.returned_after);
-            // The counts of an existing entry are kept.
+            // An existing entry keeps its counts.
             if let (false, Entry::Watched(watched)) = (is_found, known.entry)
                 && let Some(going_on) = watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
             {

@@ -30,8 +30,7 @@ pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 /// The next action for a request, and the decision for access logs.
 pub struct RequestDecision<'a> {
     pub step: RequestStep<'a>,
-    /// Decision for access logs, if the configuration asks for it: `allow`, `limit`, `deny` or `block`, and the rule
-    /// that decided (empty if none).
+    /// Decision for access logs, if configured: `allow`, `limit`, `deny` or `block`, and the deciding rule, if any.
     pub logged: Option<(&'static str, &'a str)>,
 }
 
@@ -157,7 +156,6 @@ impl Caller {
 
 const REFUSAL_BYTES_MAX: usize = 300;
 
-/// Result of a call without a reply.
 pub fn no_answer() -> Unread {
     Unread::Failed("weir-sync did not answer (no connection, or too late)".to_owned())
 }

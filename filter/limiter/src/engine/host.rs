@@ -1,5 +1,5 @@
-//! Interface of an engine to its program: the process's table, the values that its workers share, and a few facts.
-//! Nothing here blocks.
+//! Interface of an engine to its program: the table, the values that workers share, and a few facts. Nothing
+//! here blocks.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -291,8 +291,7 @@ impl dyn Host + '_ {
         }
     }
 
-    /// Adds the handover of a worker that ends. `add` gets the current one, and returns a new one if it has anything
-    /// to add.
+    /// Adds the handover of a worker that ends. `add` gets the current one; it returns a new one if it adds anything.
     pub(super) fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
         for _ in 0..LEAVES_MAX {
             let Ok((left, version)) = self.get(SharedValue::Handover) else { return };
@@ -312,7 +311,6 @@ impl dyn Host + '_ {
 
 /// A host in this program's own memory, for workers that run one at a time.
 pub struct LocalHost {
-    /// The proxy's own name.
     pub node: Option<String>,
     /// Random number for the next worker.
     pub random: u64,

@@ -2,8 +2,8 @@
 //! one worker fetches, shares with the others, and puts into force.
 //!
 //! The rules in force, at first those of the plugin configuration, stay until a usable new set has arrived. A version
-//! that cannot be fetched is retried; one that cannot be used is refused for good. A worker that starts later takes the
-//! pushed version from the others.
+//! that cannot be fetched is retried; one that cannot be used is refused for good. Later workers start with the
+//! pushed version.
 
 use alloc::format;
 use alloc::string::String;
@@ -343,10 +343,10 @@ fn reason(errors: &[String]) -> String {
     format!("{}{more}", first.get(..end).unwrap_or_default())
 }
 
-// An engine that reports for all workers of a program, where these share its memory. Its host passes it no requests. It
-// gathers from each worker before each of its ticks that reports, and once more before the workers tick, so that the
-// demand in between is in its next report. After each of its ticks and replies, the workers drop their cached refusals
-// of the keys that changed.
+// An engine that reports for all workers of a program, where these share its memory. Its host passes it no requests.
+// It gathers from each worker before each of its ticks that reports, and once more before the workers tick, so that
+// its next report has the demand in between. After its ticks and replies, the workers drop cached refusals of the
+// changed keys.
 
 impl Engine {
     pub fn become_reporter(&mut self) {
@@ -358,8 +358,7 @@ impl Engine {
         self.pace.ticks.wrapping_add(1).is_multiple_of(self.pace.ticks_per_interval.max(1))
     }
 
-    /// Takes over the worker's unreported keys. Keys without room, and those of strict rules, stay with the worker,
-    /// which reports them itself.
+    /// Takes over the worker's unreported keys. The worker keeps and reports strict rules' keys, and keys without room.
     pub fn gather(&mut self, worker: &mut Self, now: Time) {
         gather(&mut self.limiter, &mut worker.limiter, self.clock.peek(now));
     }

@@ -116,8 +116,7 @@ impl Engine {
         self.carry_out(decision, Asking { open, request, host, now })
     }
 
-    /// Decides the request of `open` again, with the reply to call `number`; `None` if the request does not wait
-    /// for that.
+    /// Decides the request of `open` again, with the reply to call `number`; `None` if it does not wait for that call.
     pub fn answer_request(
         &mut self,
         open: &mut OpenRequest,

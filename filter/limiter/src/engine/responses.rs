@@ -185,9 +185,8 @@ impl Engine {
         self.limiter.current.is_booking = is_booking;
     }
 
-    /// Books the cost of `request` under each rule that counts it, even if too few tokens are left. Returns the
-    /// amounts that the host must book to the budgets of strict rules. Fails with a rule that cannot refund; then
-    /// nothing is booked.
+    /// Books the cost of `request` under each rule that counts it, even if too few tokens are left. Returns the amounts
+    /// that the host must book to strict rules' budgets. If a rule cannot refund, fails with it and books nothing.
     pub fn book(
         &mut self,
         booking: Booking,

@@ -21,7 +21,6 @@ use weir_rules::config::{PluginConfig, SyncConfig};
 use weir_rules::reading::ConfigError;
 use weir_rules::{Rule, RuleSet};
 
-/// One configuration in one worker.
 pub struct Engine {
     pub(super) limiter: Limiter,
     pub(super) clock: WorkerClock,
@@ -42,7 +41,6 @@ pub struct Engine {
 
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// Time between two reports.
     pub(super) interval_ms: u32,
     /// Ticks per interval: more than one if requests are held until their turns.
     pub(super) ticks_per_interval: u32,
@@ -142,9 +140,9 @@ const TICK_MS: u32 = 1_000;
 const TURN_MS: u32 = 10;
 
 impl Engine {
-    /// Creates an engine from a plugin configuration, with the first effects for its host. Fails with the errors of the
-    /// configuration, each with its place. A POP that would report without a name is an error, because POPs with the
-    /// same name count as one.
+    /// Creates an engine from a plugin configuration, with the first effects for its host. Fails with the
+    /// configuration's errors, each with its place; one is a POP that would report without a name, since POPs of one
+    /// name count as one.
     #[inline(never)]
     pub fn configure(bytes: &[u8], host: &mut dyn Host, now: Time) -> Result<(Self, Vec<Effect>), Vec<String>> {
         Self::begin(PluginConfig::parse(bytes).map_err(texts)?, host, now)

@@ -54,7 +54,6 @@ pub struct PreparedResponses {
     /// Reasons in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
     pub(crate) limited_details: String,
     pub(crate) denied_details: String,
-    /// Messages for gRPC clients.
     limited_message: String,
     denied_message: String,
     /// Body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].

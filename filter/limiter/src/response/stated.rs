@@ -1,4 +1,4 @@
-//! Merging of quota headers: a response has one set, even if others have stated a quota in it, such as an upstream, a
+//! Merging quota headers: a response has one set, even if others have stated a quota in it, such as an upstream, a
 //! second Weir, or Envoy's `enable_x_ratelimit_headers`. The strictest status is stated in every form that any of them
 //! uses: as `RateLimit`, and as a triple of `-limit`, `-remaining` and `-reset`. Every policy stays in
 //! `RateLimit-Policy`. Unreadable statuses are ignored.
@@ -110,8 +110,7 @@ pub(super) fn merged<'a>(
         add(&mut policies, policy);
     }
     let (mut strictest, mut is_unnamed) = (None, false);
-    // Without a limit, the remaining numbers are compared. Others' may then be stricter than each other's, not than
-    // one's own.
+    // Without a limit, what remains is compared, so a status may be stricter than `strictest`, but not than `own`.
     let mut consider = |other: Stated, is_without_name| {
         if other.is_stricter(&own) && strictest.as_ref().is_none_or(|known| other.is_stricter(known)) {
             (strictest, is_unnamed) = (Some(other), is_without_name);

@@ -1,10 +1,9 @@
-//! Acquiring of tokens of strict rules, while the request waits.
+//! Acquiring tokens of strict rules, while the request waits.
 //!
 //! A POP spends only tokens that the budget was debited for beforehand. If it holds none, the request waits for an
 //! exchange with weir-sync, bounded by a time-out, and is then decided again. If the exchange fails early, the same
 //! report is resent once in the remaining time. Acquired tokens go into the key's entry, for any request. If the slot
-//! has no room for it, the request acquires tokens for itself alone, so a slot full of keys with debt locks no
-//! newcomer out.
+//! has no room for it, the request acquires tokens for itself alone, so a slot full of debts locks no newcomer out.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -137,8 +136,7 @@ impl Limiter {
         }
     }
 
-    /// Ends the key's epoch if `is_unused` and no request waits. Returns the previous entry; `None` if the
-    /// epoch continues.
+    /// Ends the key's epoch if `is_unused` and no request waits. Returns the previous entry; `None` if it continues.
     fn end_unused(
         &mut self,
         place: EntryPlace,
@@ -257,7 +255,7 @@ impl Limiter {
         })
     }
 
-    /// Records that call `number` failed and is resent once. Grants pushed with a reply to the first attempt count
+    /// Records that call `number` failed and is resent once. Grants pushed in a reply to the first attempt count
     /// as lost.
     pub(crate) fn acquire_sent_again(&mut self, number: u64) {
         self.counters.add(CountedEvent::SyncFailed, 1);
@@ -266,7 +264,6 @@ impl Limiter {
         }
     }
 
-    /// Ends the failed call `number`.
     pub fn acquire_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         let sent_at = self.give_up_acquire(number, slots, now);
         self.counters.add(CountedEvent::SyncFailed, 1);

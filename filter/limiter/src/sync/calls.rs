@@ -123,7 +123,6 @@ impl ReportedKey {
 
 #[derive(Default)]
 pub(crate) struct ReportBuilder {
-    /// The rules that the keys refer to.
     pub(crate) rules: Vec<RuleIndex>,
     pub(crate) keys: Vec<messages::Key>,
     pub(crate) reported: Vec<ReportedKey>,

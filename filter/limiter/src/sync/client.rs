@@ -15,8 +15,7 @@ use weir_rules::key::KeyValue;
 
 /// Maximum number of bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
-/// If a failure comes later than this after its time-out, in nanoseconds, this POP stalled, and weir-sync is not
-/// to blame.
+/// A failure later than this after the time-out, in nanoseconds, is this POP's own stall, not weir-sync's fault.
 const LATE_NS: u64 = SECOND_NS / 2;
 /// Default time-out of a request that waits, in nanoseconds.
 const TIMEOUT_NS: u64 = SECOND_NS;
@@ -41,7 +40,6 @@ pub struct Reporter {
     pub worker: u64,
 }
 
-/// The state of one worker's exchange with weir-sync.
 pub struct SyncClient {
     reporter: Reporter,
     table_id: u32,
@@ -257,8 +255,7 @@ impl SyncClient {
 // acquired tokens as spent, so a worker that traps costs the tokens that its requests had acquired. A key's epoch that
 // is given back is repeated in the same way, so that a lost report loses no tokens.
 
-/// Maximum number of epochs per worker that requests hold or whose end is unconfirmed. Tokens acquired beyond that
-/// count as spent.
+/// Maximum number of a worker's epochs held or with an unconfirmed end. Tokens acquired beyond it count as spent.
 pub const OWN_MAX: usize = 2_048;
 /// Maximum number of these epochs that one call for tokens names.
 const NAMED_MAX: usize = KEYS_MAX / 2;

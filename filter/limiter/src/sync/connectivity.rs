@@ -1,5 +1,4 @@
-//! A POP's connectivity with weir-sync, in three steps. Without replies it goes down step by step; the first reply
-//! restores it.
+//! A POP's connectivity with weir-sync. Without replies it goes down step by step; the first reply restores it.
 
 use weir_protocol::messages::RunningRules;
 use weir_protocol::time::{SECOND_NS, Time};
@@ -9,7 +8,6 @@ pub const STALE_NS: u64 = 3 * SECOND_NS / 2;
 /// Default time without a reply after which a POP falls back to its rules' `on_sync_loss`, in nanoseconds.
 pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
 
-/// A step of connectivity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Connectivity {
     /// weir-sync replies.

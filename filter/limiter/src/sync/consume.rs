@@ -1,4 +1,4 @@
-//! Consuming of a strict rule's tokens directly from the budget, in hosts next to the store.
+//! Consuming a strict rule's tokens directly from the budget, in hosts next to the store.
 //!
 //! A lease suits a key in frequent demand. For any other key it costs two exchanges and an entry that is rarely used
 //! again. Here the budget debits and spends the tokens in one step instead, and nothing is kept or reported.
@@ -150,9 +150,7 @@ const LEASED_NS: u64 = SECOND_NS;
 pub struct Consume {
     /// Index of the rule in the rules in force.
     pub rule: RuleIndex,
-    /// The key.
     pub value: KeyValue,
-    /// The number of tokens.
     pub tokens: u32,
     pub(crate) tag: Tag,
 }

@@ -1,4 +1,4 @@
-//! Application of weir-sync's replies.
+//! Applying weir-sync's replies.
 
 use alloc::vec::Vec;
 use core::cell::Cell;

@@ -1,9 +1,8 @@
-//! Building of reports: admitted tokens and demand of the POP's keys.
+//! Building reports: admitted tokens and demand of the POP's keys.
 //!
-//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers. Nothing
-//! waits for a reply: if none has come by the next tick, the next report repeats the counts, and late replies
-//! are still applied. Only the names of keys are a worker's own. A worker that ends hands over those whose
-//! counts are unconfirmed.
+//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers. Nothing waits
+//! for a reply: if none has come by the next tick, the next report repeats the counts, and late replies are still
+//! applied. Only the names of keys are a worker's own. A worker that ends hands over the names with unconfirmed counts.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,8 +27,7 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// Additional weight of a key's wait for each burst of demand in that time.
 const BURST_WEIGHT: u64 = 1_000;
 
-/// Weight of a nanosecond since the key's last report. It grows with the `tokens` beyond the key's fair share,
-/// in bursts.
+/// Weight of a nanosecond since the key's last report. Grows with the `tokens` beyond its fair share, in bursts.
 fn weight(quota: Quota, divisor: u32, tokens: u64, waits_ns: u64) -> u64 {
     let share = waits_ns / quota.token_ns().saturating_mul(divisor.max(1).into());
     1 + tokens.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
@@ -170,12 +168,10 @@ impl Limiter {
 
 // Handover from a worker that ends.
 
-/// Maximum number of bytes that all ended workers together hand over. Further keys are reported after their
-/// next request.
+/// Maximum bytes that all ended workers together hand over. Further keys are reported after their next request.
 pub(crate) const HANDOVER_BYTES_MAX: usize = 64 * 1024;
 
-/// Ends this worker. Returns the handover to store instead of `left`, the one of earlier workers; `None` if there is
-/// nothing to add.
+/// Ends this worker. Returns the handover to store instead of `left`, the earlier one; `None` if nothing is added.
 pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     end_reports(limiter);
     let rules = limiter.rules.set.rules();

@@ -150,7 +150,6 @@ impl WatchList {
         self.keys.get_mut(at).map(|(_, key)| &mut **key)
     }
 
-    /// Drops the key `tag`; false if it is not on the list.
     pub(crate) fn remove(&mut self, tag: u64) -> bool {
         self.place(tag).map(|at| self.keys.remove(at)).is_ok()
     }
@@ -164,8 +163,7 @@ impl WatchList {
     /// report is due. If not all fit, hot keys go first, in up to three quarters of the room, so that a crowd of others
     /// cannot delay them. Within each kind, keys go by the weight of the time since their last report. `weigh` returns
     /// the weight of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are the demand here since
-    /// that report, or the POP's unconfirmed tokens if there are more: a client that spreads its requests over all
-    /// workers sends few to each.
+    /// that report or, if more, the POP's unconfirmed ones: a client that asks all workers asks little of each.
     pub(crate) fn due(&mut self, bytes: u64, now: Time, weigh: impl Fn(RuleIndex, u64, u64) -> u64) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.all_mut().for_each(|key| key.look(since_ns));

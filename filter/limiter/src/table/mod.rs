@@ -16,7 +16,7 @@ pub mod slot;
 
 pub use shared::{SharedSlots, SlotsHandle};
 
-/// Maximum number of reads of a slot that looks corrupt, before it counts as empty. If a read was torn, the next
+/// Maximum number of reads of a slot that looks corrupt, before it counts as empty: after a torn read, the next
 /// is whole.
 const READS_MAX: u32 = 3;
 
@@ -260,8 +260,7 @@ pub fn name_hash(name: &[u8]) -> u32 {
 /// A key's hash, in two independent halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash {
-    /// Selects the slot. Independent of the rule, so that the buckets of one key under several rules are in one slot,
-    /// and one read serves them all.
+    /// Selects the slot. Independent of the rule, so that one read serves the buckets of one key under several rules.
     pub place: u64,
     /// Identifies the key within the slot, together with the rule's salt.
     pub tag: u64,

@@ -127,8 +127,7 @@ fn prints_of(slot: &Slot, cold: usize) -> u64 {
     (0..cold.min(UNITS)).map(of).fold(0, |prints, print| prints | print)
 }
 
-/// The fingerprint of a key. Tags are hashes, but salts of different rules have bits in common, so the tag is
-/// hashed again.
+/// Fingerprint of a key. The tag is hashed again, because salts of different rules have bits in common.
 #[inline]
 fn print_of(tag: Tag) -> u64 {
     tag.bits().wrapping_mul(FIBONACCI) >> (u64::BITS - PRINT_BITS)

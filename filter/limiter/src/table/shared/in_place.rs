@@ -1,4 +1,4 @@
-//! Changing entries in place, without a copy of their slot.
+//! Changes of entries in place, without a copy of their slot.
 
 use super::buffer::{Head, Ordering, SlotBuffer, fence, spin_loop, watched_words};
 use super::{LOOKS_MAX, SlotsHandle};
@@ -136,8 +136,8 @@ impl SlotBuffer {
 
     /// Writes the words that requests change. A thread that overtakes may continue with some of these words and without
     /// the others: tokens taken but not counted, or counted but not taken, or only the time since which some are
-    /// unconfirmed. Each errs on the safe side: the request that wrote them is decided again, and then takes and counts
-    /// its tokens.
+    /// unconfirmed. Each errs on the safe side, because the request that wrote them is decided again, and takes and
+    /// counts its tokens.
     #[inline(never)]
     fn write_watched(&self, at: usize, watched: &Watched) {
         let places = watched_words(at).into_iter().zip(watched.to_words());

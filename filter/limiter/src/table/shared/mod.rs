@@ -9,11 +9,10 @@
 //!
 //! **Entries are changed in place** ([`in_place`]), between two versions; an odd version in the head means that the
 //! slot is held. If a request has keys in several slots, all are held before the first entry changes. Others wait for
-//! the next version, but only for some microseconds, because the holder may have lost its processor half-way. Then
-//! they continue with the current contents, whose words are whole, and a writer among them installs a copy as always.
-//! The thread whose change was overtaken keeps the buffer, which no slot refers to any more, and decides again. So at
-//! worst its tokens are taken twice, and counted twice under a watched entry (I3). No change that was reported as done
-//! is lost.
+//! the next version, but only for some microseconds, because the holder may have lost its processor half-way. Then they
+//! continue with the current contents, whose words are whole, and a writer among them installs a copy as always. The
+//! thread whose change was overtaken keeps the buffer, which no slot refers to any more, and decides again. So at worst
+//! its tokens are taken twice, and counted twice under a watched entry (I3). No change reported as done is lost.
 //!
 //! **A writer that keeps losing holds the slot** from its next read to its write ([`SlotsHandle::hold`]). Changes in
 //! place are so much quicker than copies that it would never succeed otherwise.
@@ -36,8 +35,8 @@ const NONE: u32 = u32::MAX;
 const READS_MAX: u32 = tries(1_000, 3);
 /// Number of these reads after which the reader holds the slot while it reads.
 const READS_BESIDE: u32 = tries(16, 1);
-/// Maximum number of checks of a held slot before its current contents are read: some microseconds, a hundred times the
-/// duration of a change.
+/// Maximum number of checks of a held slot before it is read as it is: some µs, a hundred times the duration of
+/// a change.
 const LOOKS_MAX: u32 = tries(100, 2);
 /// Number of consecutive late writes of a slot after which the next read holds it.
 const LOSSES_MAX: u32 = 3;

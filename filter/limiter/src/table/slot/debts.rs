@@ -15,8 +15,7 @@
 //! least as large also covers it. So a key's bucket is never fuller than if it had kept its entry (I3). Some are
 //! emptier: a key shares its label with another by a chance of 1 in 256 for each debt of its group, and every new key
 //! of a group with merged debts owes those. With few rules, most have a group of their own: 16 groups keep a flood on
-//! one rule apart from another rule's clients, who owe less if that rule is faster. A debt too long to store is cut
-//! to [`DEBT_NS_MAX`].
+//! one rule apart from another rule's clients, who owe less if that rule is faster. Debts are cut to [`DEBT_NS_MAX`].
 
 use core::cmp::Reverse;
 

@@ -13,8 +13,8 @@
 //! 510  zero        2 B
 //! ```
 //!
-//! A read out of range returns zero and a write out of range does nothing, so no index can trap. Unused units may
-//! contain anything.
+//! Reads out of range return zero and writes out of range do nothing, so no index can trap. Unused units have
+//! any content.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -322,8 +322,7 @@ const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
 const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
 
 impl Watched {
-    /// Number of leading words that requests change: bucket, `unconfirmed_since`, `admitted`; the end and the
-    /// epoch stay.
+    /// Number of leading words that requests change: bucket, `unconfirmed_since`, `admitted`; `until` and `epoch` stay.
     pub(crate) const WORDS_OF_REQUESTS: usize = 3;
 
     pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {

@@ -38,7 +38,6 @@ use weir_protocol::time::Time;
 /// Maximum number of cold keys with an entry in one slot.
 pub const KEYS_PER_SLOT: usize = UNITS;
 
-/// Number of slots with room for `keys`.
 pub fn slots_for(keys: u32) -> u32 {
     u32::try_from(KEYS_PER_SLOT).map_or(keys, |per_slot| keys.div_ceil(per_slot))
 }
@@ -211,9 +210,9 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by a key
-    /// that is not watched. The replaced key keeps its debt, but its tokens go unreported. `None` if there is no
-    /// such key.
+    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by a
+    /// key that is not watched; `None` if there is no such key. The replaced key keeps its debt, but its tokens
+    /// go unreported.
     pub(crate) fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
         let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
@@ -245,8 +244,7 @@ impl Slot {
     }
 
     /// Makes room for `units` more. Returns the number of spent entries that were dropped; `None` if all must stay.
-    /// The key whose bucket is full again soonest is evicted first, so keys of a fast rule make room for those of a
-    /// slow one.
+    /// Buckets that are full again soonest are evicted first, so keys of a fast rule make room for those of a slow one.
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {

@@ -73,7 +73,7 @@ impl Watched {
         self.change_strict(|strict| strict.is_barred = false);
     }
 
-    /// Bars the key until at most one step after `until`: weir-sync has no tokens before. Ignored while tokens
+    /// Bars the key until at most one step after `until`, before which the budget has no tokens. Ignored while some
     /// are held.
     pub(crate) fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
