@@ -118,7 +118,7 @@ unsafe extern "C" {
     fn __wasm_call_ctors();
 }
 
-/// Runs the module's constructors, and directs logs and panics to the host. To be called once per VM.
+/// Runs the module's constructors, and directs logs and panics to the host. Must be called once per VM.
 pub(crate) fn start() {
     // SAFETY: called by a WASI reactor's `_initialize`, which runs the constructors exactly once, before anything else.
     #[cfg(target_os = "wasi")]

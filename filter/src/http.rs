@@ -239,7 +239,7 @@ pub(crate) fn forget_calls(context: u32) {
     UNDER_WAY.with_borrow_mut(|calls| calls.retain(|(_, caller, _)| *caller != context));
 }
 
-/// The body of a successful response, or the error. Only to be called in the callback for the response.
+/// The body of a successful response, or the error. Call this only in the callback for the response.
 pub(crate) fn read_answer(headers: usize, body_size: usize) -> CallResult {
     if headers == 0 {
         return Err(engine::no_answer());

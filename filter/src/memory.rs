@@ -1,5 +1,4 @@
-//! Buffers for the host's results, reused so that a request answered by the local cache is decided without
-//! the allocator.
+//! Buffers for the host's results, kept for reuse, so that a request answered by the local cache needs no allocation.
 //!
 //! To return bytes, a host first requests memory from the module through an export, and then returns its address. The
 //! buffer is kept here until then, so a result is accepted only if it is in a buffer lent for it.

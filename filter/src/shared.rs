@@ -218,7 +218,7 @@ impl ProcessState {
     }
 }
 
-/// Name of slot `index`. Names differ in four adjacent bytes, so their CRC-32s, by which a host may tell keys,
+/// Name of slot `index`. A host may identify keys by CRC-32: the names differ in four adjacent bytes, so their sums
 /// differ, too.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";

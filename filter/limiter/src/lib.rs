@@ -4,8 +4,8 @@
 //! behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a proxy
 //! (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`engine::Engine`] is a worker without its IO; its module has an example. The basic counter
-//! is [`algorithms::Bucket`].
+//! [`engine::Engine`] is a worker without its IO; its module has an example. The basic counter is
+//! a [`Bucket`](algorithms::Bucket).
 #![no_std]
 #![allow(missing_docs, reason = "a name that says all needs no comment")]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]

@@ -285,7 +285,7 @@ impl<T> KeptConfig<T> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Takes the value back. Only to be called in the hook for the value's end, which Envoy calls once.
+    /// Takes the value back. Call this only in the hook for the value's end, which Envoy calls once.
     pub(crate) fn end(self) -> Option<Box<T>> {
         // SAFETY: the pointer was made by `new`, and no other reference is left.
         NonNull::new(self.0.cast_mut()).map(|kept| unsafe { Box::from_raw(kept.as_ptr()) })
@@ -314,7 +314,7 @@ impl<T> KeptRequest<T> {
         }
     }
 
-    /// Takes the value back. Only to be called in the hook for the value's end, which Envoy calls once.
+    /// Takes the value back. Call this only in the hook for the value's end, which Envoy calls once.
     pub(crate) fn end(self) -> Option<Rc<T>> {
         // SAFETY: as in `get`; this releases the reference that `new` made.
         (!self.0.is_null()).then(|| unsafe { Rc::from_raw(self.0) })
@@ -332,7 +332,7 @@ pub(crate) fn log(level: LogLevel, text: &str) {
     unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(&text)) }
 }
 
-/// Number of Envoy's worker threads. Only to be called on the main thread.
+/// Number of Envoy's worker threads. Call this on the main thread only.
 pub(crate) fn concurrency() -> u32 {
     // SAFETY: no memory is passed.
     unsafe { envoy_dynamic_module_callback_get_concurrency() }

@@ -8,7 +8,7 @@
 //! use weir_protocol::quota::Quota;
 //! use weir_protocol::sharing::Sharing;
 //!
-//! 10 requests a second, 100 at once; a client has made 70 requests at this POP.
+//! // 10 requests a second, 100 at once; a client has made 70 requests at this POP.
 //! let quota = Quota::from_token_ns(100_000_000, 100)?;
 //! let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
 //! let key = Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 70, unconfirmed: 70, asked: 70, ..Key::default() };

@@ -49,8 +49,8 @@ impl FairShare {
         Some(self.overdraw(quota, tokens, divisor, now)).filter(|share| u64::from(share.used) <= most)
     }
 
-    /// The share after `tokens` more that cannot be reported. Fails with the wait in ns beyond the share and a
-    /// few tokens.
+    /// The share after `tokens` more that cannot be reported. Beyond the share and a few tokens, fails with the wait
+    /// in nanoseconds.
     pub fn take_unreported(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Result<Self, u64> {
         let after = self.overdraw(quota, tokens, divisor, now);
         let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(divisor.max(1));

@@ -253,8 +253,8 @@ impl Limiter {
         self.update_counted(place, None, limits, slots, now, &|watched, _| change(watched))
     }
 
-    /// [`Limiter::update_watched`], where `change` also gets the number of requests in flight; 0 if not counted by
-    /// the fleet.
+    /// [`Limiter::update_watched`], where `change` also gets the number of requests in flight, or 0 if the fleet does
+    /// not count them.
     pub(crate) fn update_counted(
         &mut self,
         place: EntryPlace,

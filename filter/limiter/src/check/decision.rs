@@ -37,7 +37,7 @@ pub enum Decision {
     Allow {
         /// The strictest of the rules that counted the request, if any, and its quota status.
         strictest: Option<(RuleIndex, BucketStatus)>,
-        /// The quota status for the client; `None` if no rule asks for one.
+        /// The quota status for the client; `None` if no rule publishes its status.
         status: Option<Box<QuotaStatus>>,
         /// Rules in shadow that would have refused the request.
         shadow: Box<[RuleIndex]>,

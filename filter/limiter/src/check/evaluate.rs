@@ -88,7 +88,7 @@ impl<'a> Evaluation<'a> {
             let (name, unconfirmed) = (self.rules.named(hit), Some(watched.unconfirmed()));
             let has_room = self.watch.touch(&name, hit.cost, unconfirmed, now);
             self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
-            // The drop of a key, this one or the one it displaces, was counted already.
+            // The dropped key, this one or the one it displaces, is already counted.
             if !has_room && now < watched.until && self.watch.push_out_for(hit.tag) {
                 self.watch.touch(&name, hit.cost, unconfirmed, now);
             }

@@ -32,7 +32,7 @@ pub(crate) struct CompiledRules {
     /// State of the fast path; `None` if the rules are not plain, or while a quota has [returned](Self::has_returned).
     pub(crate) plain: Option<Box<Plain>>,
     pub(crate) secret: HashSecret,
-    /// Secret that hides the parts of keys that leave the POP, the same at every POP. To be set before any decision.
+    /// Secret that hides the parts of keys that leave the POP, the same at every POP. Must be set before any decision.
     pub(crate) fleet_secret: FleetSecret,
     pub(crate) sends_status: bool,
     /// True if a quota status may contain [more](crate::check::Beside) than its rule's policy.

@@ -1,5 +1,5 @@
 //! The fields of a rule that decisions read, in one small struct: rules are large, and cold in the CPU's caches.
-//! Also the current request's keys, each built and hashed once even if several rules count by it, and the rules'
+//! Also the current request's keys, each built and hashed once for all rules that count by it, and the rules'
 //! previous quotas.
 
 use alloc::vec::Vec;

@@ -1,5 +1,4 @@
-//! Interface of an engine to its program: the table, the values that workers share, and a few facts. Nothing
-//! here blocks.
+//! Interface of an engine to its program: the table, the values that workers share, a few facts. Nothing blocks.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -192,7 +191,8 @@ impl dyn Host + '_ {
         let _ = self.replace(value, &at.as_nanos().to_le_bytes());
     }
 
-    /// Replaces the time `before` by `at`; false if another worker was faster. If nothing is shared, each succeeds.
+    /// Replaces the time `before` by `at`; false if another worker was faster. If nothing is shared, every
+    /// worker succeeds.
     pub(super) fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
         let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
         taken != Err(WriteError::Conflict) || self.time(value).0 == before

@@ -302,7 +302,7 @@ impl Engine {
         asking.host.answers_grpc() && self.grpc.are_those_of(asking.request)
     }
 
-    /// The decision for access logs, if the configuration asks for it. Setting it is a good part of a request's cost.
+    /// The decision for access logs, if configured. Setting it is a good part of a request's cost.
     fn logged(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<(&'static str, &str)> {
         if !self.logs_decisions {
             return None;

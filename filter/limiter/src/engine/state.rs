@@ -44,7 +44,7 @@ pub(super) struct Pace {
     pub(super) interval_ms: u32,
     /// Ticks per interval: more than one if requests are held until their turns.
     pub(super) ticks_per_interval: u32,
-    /// Ticks per interval before the last change, which remain if the host could not set its timer.
+    /// Previous `ticks_per_interval`, which stays in force if the host could not set its timer.
     pub(super) before: u32,
     pub(super) ticks: u32,
     /// Generation of the rules that the timer was last set for.
@@ -140,9 +140,8 @@ const TICK_MS: u32 = 1_000;
 const TURN_MS: u32 = 10;
 
 impl Engine {
-    /// Creates an engine from a plugin configuration, with the first effects for its host. Fails with the
-    /// configuration's errors, each with its place; one is a POP that would report without a name, since POPs of one
-    /// name count as one.
+    /// Creates an engine from a plugin configuration, with the first effects for its host. Fails with all errors, each
+    /// with its place. A POP that reports must have a name, because POPs with the same name count as one.
     #[inline(never)]
     pub fn configure(bytes: &[u8], host: &mut dyn Host, now: Time) -> Result<(Self, Vec<Effect>), Vec<String>> {
         Self::begin(PluginConfig::parse(bytes).map_err(texts)?, host, now)

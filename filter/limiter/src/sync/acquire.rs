@@ -51,7 +51,7 @@ impl Limiter {
         self.begin_report(builder, CallPurpose::Acquire, now)
     }
 
-    /// Adds the tokens of all requests that wait for the key, and under a calendar quota a few in advance.
+    /// Adds the key, with the tokens that all its waiting requests need, and a few in advance under a calendar quota.
     fn want(&mut self, hit: &Hit, builder: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
         let Some(limits) = self.local_limits(hit.rule) else { return };
         let is_window = self.rules.get(hit.rule).is_some_and(|rule| rule.sharing.refill_policy.is_window());
@@ -155,7 +155,7 @@ impl Limiter {
         before.get().filter(|_| matches!(updated, Updated::Written(_)))
     }
 
-    /// Requests tokens for this request alone, under an epoch of their own: it reserves them, or its key has no room.
+    /// Adds tokens for this request alone, under an epoch of their own: it reserves them, or its key has no room.
     fn want_unplaced(
         &mut self,
         hit: &Hit,
@@ -200,7 +200,7 @@ impl Limiter {
                     again_at: Time::ZERO,
                 };
                 let is_kept = self.sync.as_mut().is_some_and(|sync| sync.keep_own(own));
-                // For a request that continues, its end counts that.
+                // For a request that continues, this is counted at its end.
                 let is_lost = !is_kept && own.cost.is_some_and(|cost| cost != own.tokens);
                 self.counters.add(CountedEvent::Uncharged, u32::from(is_lost));
             }
@@ -273,7 +273,7 @@ impl Limiter {
     }
 
     /// Ends call `number`, which no request waits for any more, and returns the time at which it was sent. The next
-    /// report asks for the acquired tokens, or gives them back.
+    /// report requests the acquired tokens, or gives them back.
     pub(crate) fn give_up_acquire(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
         let acquire = self.sync.as_mut()?.give_up(number, CallPurpose::Acquire)?;
         for reported in &acquire.reported {
@@ -295,7 +295,7 @@ impl Limiter {
         self.decide_at(acquired, request, slots, now)
     }
 
-    /// Acquires tokens for a request that must wait. To be called before any other request is decided.
+    /// Acquires tokens for a request that must wait. Call this before any other request is decided.
     #[inline(never)]
     pub(crate) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         if NEXT_TO_STORE && let Some(take) = take(self, now) {

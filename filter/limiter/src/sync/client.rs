@@ -47,7 +47,7 @@ pub struct SyncClient {
     pub(crate) sequence: u64,
     /// Last number of live POPs from weir-sync, known or guessed; at least 1.
     pub(crate) pops: u32,
-    /// Last number of live POPs that weir-sync knew for certain; 0 before the first.
+    /// Last number of live POPs that was no guess; 0 before the first.
     known_pops: u32,
     pub(crate) connectivity: ConnectivityState,
     pub(crate) versions: Versions,

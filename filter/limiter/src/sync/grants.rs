@@ -143,8 +143,8 @@ impl Limiter {
         self.local_cache.forget(reported.place.tag);
     }
 
-    /// The grant, with room in its burst for the most expensive request of the key that this worker knows of, or that
-    /// the reporter knows of from all workers. Cheap requests hold the bucket to that burst.
+    /// The grant, with room in its burst for the key's most expensive request at this worker or, in the reporter, at
+    /// any worker. Cheap requests hold the bucket to that burst.
     fn with_room(&self, grant: &Grant, rule: RuleIndex, tag: Tag) -> Grant {
         let local_burst = self.rules.terms_of(rule).map_or(0, |terms| terms.local_burst);
         let most = if grant.burst == 0 { 0 } else { self.watch.dearest(tag).min(local_burst) };

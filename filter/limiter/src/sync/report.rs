@@ -315,7 +315,7 @@ pub(crate) fn rest_until(until: Time) -> Time {
 }
 
 impl Wish {
-    /// The want for a key in the state `watched`, as it was before an epoch that [`Wish::ends`] was ended.
+    /// The want for a key in the state `watched`, taken before an epoch that [`Wish::ends`] was ended.
     pub(crate) fn of(&self, watched: &Watched, now: Time) -> Want {
         let is_over = watched.charged == 0 || watched.is_over(now) || self.is_closed(watched);
         if is_over || self.is_spent(watched, now) {

@@ -160,10 +160,11 @@ impl WatchList {
     }
 
     /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
-    /// report is due. If not all fit, hot keys go first, in up to three quarters of the room, so that a crowd of others
-    /// cannot delay them. Within each kind, keys go by the weight of the time since their last report. `weigh` returns
-    /// the weight of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are the demand here since
-    /// that report or, if more, the POP's unconfirmed ones: a client that asks all workers asks little of each.
+    /// report is due. If not all fit, hot keys go first, in up to three quarters of the room, so that a crowd of
+    /// others cannot delay them. Within each kind, keys go by the weight of the time since their last report. `weigh`
+    /// returns the weight of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are the demand
+    /// here since that report or, if more, the POP's unconfirmed ones: a client that spreads its requests sends few to
+    /// each worker.
     pub(crate) fn due(&mut self, bytes: u64, now: Time, weigh: impl Fn(RuleIndex, u64, u64) -> u64) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.all_mut().for_each(|key| key.look(since_ns));

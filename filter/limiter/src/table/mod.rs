@@ -16,8 +16,8 @@ pub mod slot;
 
 pub use shared::{SharedSlots, SlotsHandle};
 
-/// Maximum number of reads of a slot that looks corrupt, before it counts as empty: after a torn read, the next
-/// is whole.
+/// Maximum number of reads of a slot that looks corrupt, before it counts as empty. A torn read is followed by a
+/// whole one.
 const READS_MAX: u32 = 3;
 
 /// Version of a slot. A write succeeds only if the slot still has the version that was read.

@@ -262,8 +262,8 @@ const CLEAR_MARK: u8 = 7;
 ///
 /// No two combinations of parts have the same bytes. An address is its family (4 or 6), the prefix's length in bits,
 /// and the bytes that the prefix covers. All other parts together are a mark (1) and a hash of 16 bytes, keyed by the
-/// fleet's secret; if the rule asks for it, a single other part is a mark (7) and its value. A mark alone stands for
-/// requests that lack a part (2), and for all requests (3).
+/// fleet's secret; with `log_key`, a single other part is a mark (7) and its value. A mark alone stands for requests
+/// that lack a part (2), and for all requests (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     bytes: [u8; KEY_BYTES_MAX],

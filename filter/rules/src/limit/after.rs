@@ -41,7 +41,7 @@ impl After {
         if let Self::Status(statuses) = self { Some(u32::from(statuses.contains(&status))) } else { None }
     }
 
-    /// Cost by the header or metadata `value` of a request with `reserved` tokens; `None` if something else states it.
+    /// Cost stated by the header or metadata `value`, for `reserved` tokens; `None` if something else states it.
     pub fn of_text(&self, value: Option<&[u8]>, reserved: u32) -> Option<u32> {
         let (Self::Header { default, max, .. } | Self::Metadata { default, max, .. }) = self else {
             return None;

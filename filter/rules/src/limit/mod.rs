@@ -50,7 +50,7 @@ const KINDS: [(&str, AlgorithmName); 7] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub algorithm: Algorithm,
-    /// The limit as a rate and a burst. Except for a token bucket, the rate refills all of it within one window
+    /// The limit as a rate and a burst. Except for a token bucket, the rate refills the whole limit within one window
     /// or expiry.
     pub quota: Quota,
     /// The rate as written, or a multiple of it; `None` if there is none, or if it is too large to be written.

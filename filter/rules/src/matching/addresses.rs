@@ -45,7 +45,7 @@ impl FromStr for Range {
             _ => (written, bits),
         };
         let range = Self { first, bits };
-        // Bits behind the prefix are most likely a mistake.
+        // Bits after the prefix are most likely a mistake.
         range.contains(first).then_some(range).ok_or("expected a network whose address is zero behind its prefix")
     }
 }

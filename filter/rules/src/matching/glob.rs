@@ -10,7 +10,7 @@ pub const GLOB_BYTES_MAX: usize = 255;
 pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
 
 const WORDS: usize = 4;
-// One place before each token, and one behind the last.
+// One place before each token, and one after the last.
 const _: () = assert!(GLOB_BYTES_MAX < WORDS * 64);
 
 /// A compiled glob. Matching reads the path once and keeps the set of places reached in the glob.
@@ -27,7 +27,7 @@ enum Token {
     Within,
     /// `**`.
     Across,
-    /// `**/` behind a `/`: nothing, or anything that ends in `/`.
+    /// `**/` after a `/`: nothing, or anything that ends in `/`.
     Segments,
 }
 
@@ -106,7 +106,7 @@ impl Glob {
     }
 }
 
-/// A set of places in a glob: before each token, and behind the last.
+/// A set of places in a glob: before each token, and after the last.
 #[derive(Clone, Copy, Default)]
 struct Places([u64; WORDS]);
 

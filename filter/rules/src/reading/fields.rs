@@ -315,7 +315,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Formats a value for an error: cut short, objects and lists not in full.
+/// Formats a value for an error. Texts are cut short; objects and lists are only named.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),

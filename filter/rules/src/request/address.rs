@@ -90,7 +90,7 @@ impl Default for Prefixes {
 }
 
 impl Prefixes {
-    /// `address` with all bits behind the prefix cleared, and the prefix length.
+    /// `address` with all bits after the prefix cleared, and the prefix length.
     pub fn cut(self, address: IpAddr) -> (IpAddr, u8) {
         match address {
             IpAddr::V4(v4) => {

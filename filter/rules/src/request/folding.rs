@@ -149,7 +149,7 @@ pub(crate) struct PathRead {
 
 /// A byte that some folding may change.
 const ODD: u8 = 1;
-/// A slash: folded away behind another slash, or at the end.
+/// A slash: folded away after another slash, or at the end.
 const SLASH: u8 = 2;
 const END: u8 = 4;
 /// A dot: after a slash or beside another dot, it may belong to a segment that upstreams resolve.

@@ -1,7 +1,7 @@
 //! Templates of response texts, compiled when configuration arrives.
 //!
-//! Placeholders are names in double braces, `{{retry_after}}`, without spaces. All else is literal, so that a template
-//! may be JSON.
+//! A placeholder is a name in double braces, `{{retry_after}}`, without spaces. All other text is literal, so that a
+//! template may be JSON.
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::format;
@@ -136,7 +136,7 @@ fn cut_at(text: &str, braces: [u8; 2]) -> Option<(&str, &str)> {
     text.get(..at).zip(text.get(at + 2..))
 }
 
-/// The error for an unknown placeholder; `after` is the text behind the opening braces.
+/// The error for an unknown placeholder; `after` is the text after the opening braces.
 fn unknown(after: &str) -> String {
     let expected: Vec<_> = PLACEHOLDERS.iter().map(|(name, _)| format!("{{{{{name}}}}}")).collect();
     let expected = expected.join(", ");

@@ -66,8 +66,7 @@ impl Rule {
         self.after.as_ref().map_or(0, |after| after.most()).max(self.cost.most())
     }
 
-    /// True if POPs share the quota. Shared windows, logs and turns are token buckets with
-    /// a [`Sharing::refill_policy`].
+    /// True if POPs share the quota. Shared windows, logs and turns are token buckets here; see `refill_policy`.
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }

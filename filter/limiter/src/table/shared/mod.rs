@@ -81,7 +81,7 @@ impl SharedSlots {
 
     /// Takes a spare buffer for writing; `None` if more threads write than were announced.
     fn take_spare(&self) -> Option<u32> {
-        // Twice: a buffer may be put behind the walk while the one before it is taken.
+        // Walked twice: during a walk, a buffer may be put behind it while one ahead is taken.
         let places = self.spare.iter().chain(&*self.spare);
         let mut taken = places.map(|place| place.swap(NONE, Ordering::Acquire));
         taken.find(|number| *number != NONE)
@@ -91,7 +91,7 @@ impl SharedSlots {
     fn put_back(&self, number: u32) {
         let put =
             |place: &AtomicU32| place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok();
-        // There is a place for each, but one may be emptied behind the walk while another before it is filled.
+        // There is a place for each, but during a walk one behind it may be emptied while one ahead is filled.
         while !self.spare.iter().any(put) {
             spin_loop();
         }

@@ -140,7 +140,7 @@ impl Cold {
 
 impl Watched {
     /// The entry of a key that becomes watched at `now`, because it takes `taking` tokens beyond its share. Its
-    /// unreported tokens are reported now. Their number is in the share, because the bucket may lack more.
+    /// unreported tokens are reported now. The share has their number; the bucket may lack more.
     pub(crate) fn begin(cold: &Cold, limits: &LocalLimits, taking: u32, now: Time) -> Self {
         let LocalLimits { quota, divisor, .. } = limits;
         let used = cold.share.tokens_used(quota, *divisor, now);

@@ -13,8 +13,8 @@
 //! 510  zero        2 B
 //! ```
 //!
-//! Reads out of range return zero and writes out of range do nothing, so no index can trap. Unused units have
-//! any content.
+//! Reads out of range return zero and writes out of range do nothing, so no index can trap. Unused units may
+//! contain anything.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
