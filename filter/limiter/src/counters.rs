@@ -86,7 +86,7 @@ pub const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounters {
-    /// Requests that the rule counted and that were admitted.
+    /// Requests counted by the rule and admitted.
     pub allowed: u32,
     pub limited: u32,
     /// Requests that the rule denied, because the POP was offline.

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! The decision logic is in `weir-limiter`, as for the wasm module (`weir-filter`), and both modules take the same
-//! configuration. Envoy creates a configuration once, on its main thread, and requests a decision on the worker that
-//! has the request. A worker without requests gets no callback, so the main thread ticks the engines of all workers.
-//! Each engine is behind a lock that only its worker and that tick take, so workers never wait for one another. The
-//! tick holds the lock only briefly: an engine of its own gathers the workers' counts and makes the reports.
+//! configuration. Envoy creates a configuration once, on its main thread, and asks for a decision on the request's
+//! worker. A worker without requests gets no callback, so the main thread ticks the engines of all workers. Each engine
+//! is behind a lock that only its worker and that tick take, so workers never wait for one another. The tick holds the
+//! lock only briefly: an engine of its own gathers the workers' counts and makes the reports.
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod abi;

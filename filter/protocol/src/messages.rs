@@ -190,7 +190,7 @@ pub struct Key {
     /// The part of `admitted` that no reply has confirmed yet. It is charged if the receiver has no record of this
     /// epoch, because the receiver was restarted or flushed, or has dropped it.
     pub unconfirmed: u64,
-    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds, in which the budget has refilled.
+    /// Maximum age of the oldest unconfirmed token, in milliseconds. The budget has refilled during this time.
     pub span_ms: u32,
     /// For a warm key, which is reported late: number of tokens that the bucket lacks until it is full. Unconfirmed
     /// tokens beyond this number have been refilled since.

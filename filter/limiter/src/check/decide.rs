@@ -154,7 +154,8 @@ impl Limiter {
         self.allow(hits, loaded, now)
     }
 
-    /// Evaluates an allowed request by each rule in shadow, without effect on the decision or on other rules' buckets.
+    /// Evaluates an allowed request under each rule in shadow, without effect on the decision or on other
+    /// rules' buckets.
     fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.read_connectivity(now);
         let Scratch { shadow, .. } = scratch;

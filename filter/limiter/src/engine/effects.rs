@@ -113,7 +113,7 @@ pub enum LogLevel {
     Info,
 }
 
-/// One call of the engine by its host: the host, the time, and the effects so far.
+/// State of one call of the engine: its host, the time, and the effects so far.
 pub(super) struct EngineCall<'a> {
     pub(super) host: &'a mut dyn Host,
     pub(super) now: Time,

@@ -120,7 +120,7 @@ pub trait Host {
         true
     }
 
-    /// Errors of features that the host does not support, each with its place.
+    /// Errors for features that the host does not support, each with its place.
     fn refusals(&self, _rules: &RuleSet) -> Vec<String> {
         Vec::new()
     }

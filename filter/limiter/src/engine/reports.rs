@@ -343,9 +343,9 @@ fn reason(errors: &[String]) -> String {
     format!("{}{more}", first.get(..end).unwrap_or_default())
 }
 
-// An engine that reports for all workers of a program, where these share its memory. Its host passes it no requests.
-// It gathers from each worker before each of its ticks that reports, and once more before the workers tick, so that
-// its next report has the demand in between. After its ticks and replies, the workers drop cached refusals of the
+// An engine that reports for all workers of a program, where these share its memory. Its host passes it no requests. It
+// gathers from each worker before each of its ticks that reports, and once more before the workers tick, so that its
+// next report includes the demand in between. After its ticks and replies, the workers drop cached refusals of the
 // changed keys.
 
 impl Engine {

@@ -161,7 +161,7 @@ impl Engine {
         self.finish(open, known, host, now);
     }
 
-    /// Does the actions for which `cost_of` returns a cost (any cost for a release), and keeps the others.
+    /// Carries out the actions for which `cost_of` returns a cost (any cost for a release), and keeps the others.
     fn finish(
         &mut self,
         open: &mut OpenRequest,

@@ -60,7 +60,7 @@ impl Stated {
         left < others || left == others && self.more_s > other.more_s
     }
 
-    /// The headers that state this status in these forms, and `policies`.
+    /// The headers that state this status in these forms, with `policies`.
     pub(super) fn headers<'a>(self, policies: String, forms: Forms) -> Vec<Header<'a>> {
         let mut headers: Vec<Header<'a>> = Vec::with_capacity(STATED.len());
         let mut add = |place: usize, value: String| {

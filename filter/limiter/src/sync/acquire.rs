@@ -173,7 +173,7 @@ impl Limiter {
         builder.add(hit.rule, reported, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
     }
 
-    /// Ends the use of acquired tokens after their request was decided again. Its `hits` spent them if it `is_allowed`.
+    /// Ends the use of acquired tokens after their request was decided again. Its `hits` spent them if `is_allowed`.
     pub(crate) fn end_acquired(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
         while let Some(acquired) = self.current.acquired.pop() {
             let hit = hits.iter().find(|hit| hit.tag == acquired.tag);
@@ -218,8 +218,8 @@ impl Limiter {
         }
     }
 
-    /// Applies the reply to call `number`, which acquires tokens; false if weir-sync asked no budget, and the request
-    /// is decided as offline. On an error nothing has changed, and the call is still under way.
+    /// Applies the reply to call `number`, which acquires tokens; false if weir-sync queried no budget. The request is
+    /// then decided as offline. On an error nothing has changed, and the call is still under way.
     pub fn acquired(&mut self, number: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<bool, WireError> {
         let reply = Reply::decode(bytes)?;
         let acquire = self.end_answered(number, CallPurpose::Acquire, &reply)?;
@@ -283,7 +283,7 @@ impl Limiter {
         Some(acquire.sent_at)
     }
 
-    /// Decides a request that has waited, and never waits again. `answered` is true if weir-sync asked the budgets.
+    /// Decides a request that has waited, and never waits again. `answered` is true if weir-sync queried the budgets.
     pub fn decide_again(
         &mut self,
         answered: bool,

@@ -127,7 +127,7 @@ pub(crate) struct ReportBuilder {
     pub(crate) keys: Vec<messages::Key>,
     pub(crate) reported: Vec<ReportedKey>,
     pub(crate) bans: Vec<Ban>,
-    /// The keys that are epochs which a request holds or held.
+    /// The keys whose epochs a request holds or held.
     pub(crate) held: Vec<HeldEpoch>,
 }
 

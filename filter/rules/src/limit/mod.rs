@@ -106,7 +106,7 @@ impl Limit {
 /// A penalty: conditions and duration of a ban, at every POP, for a client that is limited repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
-    /// Limit on a key's limited requests. The request that reaches it bans the key.
+    /// Maximum number of a key's limited requests in a window. The request that reaches it bans the key.
     pub strikes: WindowLimit,
     pub deny_for_ms: u32,
 }

@@ -14,7 +14,7 @@ pub(crate) struct HostRead {
 }
 
 impl HostRead {
-    /// Reads `authority`. A host longer than [`HOST_BYTES_MAX`] is cut to one byte more, which equals no whole name.
+    /// Reads `authority`. A longer host is cut to [`HOST_BYTES_MAX`] + 1 bytes, so that it equals no whole name.
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
         if authority == self.authority {
