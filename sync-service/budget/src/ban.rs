@@ -1,25 +1,33 @@
-//! Bans: keys that a rule's penalty refuses for some time, at every POP of the fleet.
+//! Bans: keys that are refused for some time at every POP of the fleet, by a rule's penalty or by an operator.
 //!
-//! The way of a penalty's ban:
+//! Path of a penalty's ban:
 //!
 //! 1. At a POP, `strike` in weir-limiter's `check/answer.rs` counts a key's limited requests. At the last strike it
 //!    writes the ban into the key's slot, for all workers; `check/evaluate.rs` refuses the key from then on.
-//! 2. The POP names the ban in its reports ([`Report::bans`]) until one of them is answered.
+//! 2. The POP lists the ban in its reports ([`Report::bans`]) until one of them is answered.
 //! 3. [`crate::report_limits`] drops a ban that the rule does not impose, and shortens one that is too long.
-//! 4. [`Bans::observe`] records it. Each new ban gets a number, and each POP has the number up to which it was sent
-//!    bans; if a reply is lost, all from there on are sent again (see [`crate::push`]).
+//! 4. [`Bans::observe`] records it under a new number. For each POP, the number up to which it was sent bans is kept,
+//!    and set back if a reply is lost, so that the bans from there on are sent again (see [`crate::push`]).
 //! 5. weir-sync shares it with the other regions at once ([`crate::hub::Hub::share_bans`]), through a [`BanList`] in
 //!    the store (`bans.lua` for Redis). They read that list every interval ([`Bans::merge`]).
-//! 6. Each region sends it to its POPs with their next replies ([`Bans::push`]), but not to the POP that it is from.
-//! 7. There `apply_bans` in weir-limiter's `sync/grants.rs` writes it into the key's slot.
+//! 6. Each region sends it to its POPs with their next replies ([`Bans::push`]), but not back to the POP that made it.
+//! 7. At the POP, `apply_bans` in weir-limiter's `sync/grants.rs` writes it into the key's slot.
 //!
-//! Operators also ban keys, whatever their rule, and reset them. A reset is a ban of length zero: POPs forget the key,
-//! and so does each region ([`crate::hub::Hub::forget`]). An operator's ban replaces an earlier one: a POP that may
-//! have a longer ban is sent a ban of length zero right before, which ends only that. If it was not sent an earlier
-//! reset yet, that comes first. A penalty's ban just after a reset was most likely made before it, and does not replace
-//! it.
+//! Path of an operator's ban, of a key of any rule (files of `sync-service/src`):
 //!
-//! Bans from operators' overrides reach each region directly ([`Bans::stand_by`]), whether the list has room or not.
+//! 1. `put_override` in `routes/keys.rs` reads the ban (`overrides/request.rs`) and stores it as an override
+//!    (`put_override` in `rules/overrides.rs`; `overrides.lua` for Redis).
+//! 2. `ban_keys` in `report.rs` records it here ([`crate::hub::Hub::ban`], [`Bans::order`]) and shares it at once,
+//!    as in step 5 above. Steps 6 and 7 follow.
+//! 3. Every interval, `listen` in `report.rs` reads the overrides that ban keys (`banned` in `rules/overrides.rs`) and
+//!    passes them to [`Bans::stand_by`]. So each region has these bans, whether the store's list has room or not.
+//! 4. `lift_override` in `routes/keys.rs` ends the ban with a reset of the key (`unban_keys` in `report.rs`). If an
+//!    override is withdrawn elsewhere, [`Bans::stand_by`] resets its key.
+//!
+//! A reset is a ban of length zero: POPs forget the key, and so does each region ([`crate::hub::Hub::forget`]). An
+//! operator's ban replaces an earlier one: a POP that may have a longer ban is first sent a ban of length zero, which
+//! ends only that ban. A reset that the POP was not sent yet comes before both. A penalty's ban just after a reset was
+//! most likely made before it, and does not replace it.
 
 mod list;
 
@@ -36,10 +44,10 @@ use list::{BanEntry, remaining_ms, until_us};
 use crate::budget::BudgetId;
 use crate::push::{PushState, PushStates, index_of};
 
-/// A ban is news if it ends this much later than the known one, in microseconds: more than messages take.
+/// A ban is new if it ends later than the known one by this, in microseconds: more than messages take.
 const LONGER_US: u64 = 1_000_000;
 const SLACK_MS: u64 = LONGER_US / 1_000;
-/// A reset is a new one if it ends this much later than the known one, in microseconds: no store reply takes longer.
+/// A reset is new if it ends later than the known one by this, in microseconds: no store reply takes longer.
 const AGAIN_US: u64 = 500_000;
 /// Maximum number of keys sent to the store in one exchange; the rest wait for the next one.
 pub const SHARED_MAX: usize = 1_000;
@@ -50,30 +58,30 @@ pub struct Bans {
     news: BTreeMap<BudgetId, News>,
     by_number: BTreeMap<u64, BudgetId>,
     latest: u64,
-    /// Keys from POPs or operators that are not in the store yet; true if an operator sent the key.
+    /// Bans and resets that the store does not have yet; true for an operator's.
     unshared: BTreeMap<BudgetId, bool>,
     /// Keys banned by operators' overrides, with the end of each override in milliseconds since 1970.
     ordered: BTreeMap<BudgetId, u64>,
     pushed: PushStates<UpTo>,
 }
 
-/// Maximum number of keys that overrides ban; any beyond it are banned only while the list has room.
+/// Maximum number of keys that overrides ban; those beyond it are banned only while the list has room.
 pub const ORDERED_MAX: usize = 2_000;
 
-/// A question to the store: adds the keys that were banned or reset here, and asks for the fleet's list.
+/// Question to the store that adds the keys banned or reset here and reads the fleet's list.
 #[derive(Debug)]
 pub struct BanListing {
     pub items: Vec<BannedKey>,
-    /// Number of the latest news when it was asked. The answer may lack any later news.
+    /// Number of the latest change when the question was asked; the answer may lack later ones.
     latest: u64,
 }
 
-/// State of a key beside the end of its ban.
+/// State of a key besides the end of its ban.
 #[derive(Debug)]
 struct News {
     number: u64,
     received_us: u64,
-    /// End of the ban, or of the time for which POPs are sent the reset, when it was last news.
+    /// End of the ban, or of the time for which POPs are sent the reset, when this was recorded.
     until_us: u64,
     is_forgotten: bool,
     /// True if it replaces earlier bans, which POPs have to forget first.
@@ -84,7 +92,7 @@ struct News {
     from: Option<(String, u32)>,
 }
 
-/// Number of the latest news that a POP was sent.
+/// Number of the latest change that a POP was sent.
 #[derive(Debug, Default)]
 struct UpTo(u64);
 
@@ -106,7 +114,7 @@ impl PushState for UpTo {
 }
 
 impl Bans {
-    /// Applies the bans of a report at `now`. Returns true if any of them is news to the store.
+    /// Applies the bans of a report at `now`. Returns true if any of them is new to the store.
     pub fn observe(&mut self, now: Time, report: &Report) -> bool {
         let now_us = micros(now);
         self.expire(now_us);
@@ -133,9 +141,9 @@ impl Bans {
         }
     }
 
-    /// Sets the bans that operators' overrides ask for, each with its end in milliseconds since 1970; `date_ms` is that
-    /// time at `now`. Returns the keys to forget, since their override was withdrawn. A key that was just reset stays
-    /// reset, since its override is being withdrawn.
+    /// Sets the bans of operators' overrides, each with its end in milliseconds since 1970; `date_ms` is `now` in that
+    /// unit. Returns the keys whose overrides were withdrawn, to be forgotten. A key just reset stays reset: its
+    /// override is being withdrawn.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, overrides: &[(BudgetId, u64)]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -171,7 +179,6 @@ impl Bans {
         self.unshared.insert(id, true);
     }
 
-    /// True if a reset of `id` was received at `since` or later.
     pub fn is_forgotten_since(&self, id: &BudgetId, since: Time) -> bool {
         self.news.get(id).is_some_and(|news| news.is_forgotten && news.received_us >= micros(since))
     }
@@ -195,8 +202,8 @@ impl Bans {
         BanListing { items: keys.collect(), latest: self.latest }
     }
 
-    /// Merges the fleet's list, read when the store took the keys of `listing`. Returns the keys that were reset
-    /// elsewhere. Changes that arrived after the list was requested take precedence: the list may be out of date.
+    /// Merges the fleet's list, the store's answer to `listing`. Returns the keys that were reset elsewhere. Changes
+    /// recorded since the question take precedence, because the list may lack them.
     pub fn merge(&mut self, now: Time, listing: &BanListing, fleet: &[BannedKey]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -235,8 +242,7 @@ impl Bans {
         forgotten
     }
 
-    /// Returns the bans that the sender of `report` was not sent yet, at most [`BANS_MAX`] keys. Adds the names
-    /// of their rules to `rules`, while there is room.
+    /// Bans that the sender of `report` was not sent yet, at most [`BANS_MAX`]; their rules are added to `rules`.
     pub fn push(&mut self, now: Time, report: &Report, is_repeated: bool, rules: &mut Vec<String>) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -279,11 +285,11 @@ impl Bans {
         Some(remaining_ms(until_us, micros(now))).filter(|ms| *ms > 0)
     }
 
-    /// Records a ban of `id` for `for_ms` from `now_us`. Returns true if that is news.
+    /// Records a ban of `id` for `for_ms` from `now_us`. Returns true if it is new.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
         let (until_us, known) = (until_us(now_us, for_ms), self.news.get(id));
-        // Of two POPs that made the ban, one whose report was late made a shorter ban than it seems. So both are sent
-        // the longer one. A ban that is known from the store has no POP, or each echo of it would be news.
+        // If two POPs made the ban, that of the later report ends sooner than it seems here, so both are sent the
+        // longer one. A ban from the store has no POP, or each echo of it would be new.
         let is_anothers = known.is_some_and(|known| known.from.is_some() && from.is_some() && known.from != from);
         let is_news = match known {
             Some(known) => {
@@ -308,12 +314,12 @@ impl Bans {
         false
     }
 
-    /// True if the latest news of `id` came after `listing` was asked.
+    /// True if the latest change of `id` was recorded after the question of `listing`.
     fn is_newer(&self, id: &BudgetId, listing: &BanListing) -> bool {
         self.news.get(id).is_some_and(|news| news.number > listing.latest)
     }
 
-    /// Records a ban or a reset that replaces everything known of `id`.
+    /// Records a ban or a reset that replaces everything known about `id`.
     fn put(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, is_forgotten: bool) {
         self.expire(now_us);
         let until_us = until_us(now_us, for_ms);

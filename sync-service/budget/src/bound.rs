@@ -11,12 +11,11 @@
 //!    tick, and receives the budget's level in the reply; an exchange that fails is tried again. So at most 2 R
 //!    pass between a report that was charged and the reply to the next one that is charged: R until the next
 //!    report is made, and R until its reply arrives.
-//! 2. *On one grant a POP admits the content of its bucket, and the refill until the next grant*: `b_i + 2 L
-//!    R`. A bucket holds at most the local burst b, or the whole burst B if its POP is the only one with
-//!    demand. Several POPs may have such a grant at once, as grants age: the next POP can be alone only after
-//!    the last has been silent for the window W in which demand is measured, and a POP without demand any more
-//!    gets a new grant within R. So at most `a = 1 + R / W`, rounded up, hold a whole burst, and the fleet `sum
-//!    b_i = N b + min(N, a) (B - b)`.
+//! 2. *On one grant a POP admits the content of its bucket, and the refill until the next grant*: `b_i + 2 L R`. A
+//!    bucket holds at most the local burst b, or the whole burst B if its POP is the only one with demand. Several POPs
+//!    may have such a grant at once, as grants age: the next POP can be alone only after the last has been silent for
+//!    the window W in which demand is measured, and a POP without demand any more gets a new grant within R. So at most
+//!    `a = 1 + R / W`, rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
 //! 3. *Below a level of `x_target - L H` nothing is granted* (p = 0). So the known debt grows to `L H` at most,
 //!    and then by the tokens under way: for each POP those of step 2.
 //! 4. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or
@@ -31,9 +30,8 @@
 //!   nothing (`on_sync_loss`), which is charged once it is back.
 //! - Tokens that POPs admit without reporting them (cold keys) or report with a delay (warm keys) must fit the
 //!   quota together: the fair shares of all POPs and the demand that makes a key hot add up to it.
-//! - Floors: a region's floor is admitted in debt too, so step 3 holds for the rest only. While that region has
-//!   steady demand, its floor is less than the refill, and the debt shrinks. Each time its demand jumps, its
-//!   POPs add their tokens under way once more.
+//! - Floors: a region's floor is admitted in debt too, so step 3 holds for the rest only. With steady demand the floor
+//!   is less than the refill, and the debt shrinks. Each jump of the demand adds the POPs' tokens under way once more.
 //! - Lost tokens (a store is flushed, a POP crashes before it reports) are never charged.
 
 use weir_protocol::quota::Quota;
@@ -65,8 +63,7 @@ impl FleetParameters {
     }
 }
 
-/// Maximum number of tokens that `fleet` admits for one key above `burst + rate x t` in any span t, rounded up.
-/// Zero for a strict rule.
+/// Maximum number of tokens for one key above `burst + rate x t` in any span t, rounded up; 0 for a strict rule.
 pub fn bound(quota: Quota, sharing: &Sharing, fleet: &FleetParameters) -> u64 {
     if sharing.strict {
         return 0;

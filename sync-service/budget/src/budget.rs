@@ -23,7 +23,7 @@ use crate::store_clock::StoreTime;
 pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
 /// Maximum number of sources of a budget; beyond it, all but the [`SOURCES_KEPT`] that reported last are forgotten.
 pub const SOURCES_MAX: usize = 2_048;
-/// Number of sources left after forgetting; well below the maximum, so that it happens rarely.
+/// Number of sources left after forgetting; well below the maximum, so that forgetting is rare.
 pub const SOURCES_KEPT: usize = SOURCES_MAX / 4 * 3;
 /// Maximum number of replicas of a budget (thirty regions of four); beyond it, the most silent is forgotten first.
 pub const REPLICAS_MAX: usize = 128;
@@ -35,10 +35,10 @@ pub const GRACE_US: u64 = 60_000_000;
 /// Maximum time for which a budget is kept without a charge, in microseconds; a debt that takes longer is forgiven.
 pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
 
-/// Maximum time that a store which takes over is assumed to be behind, in microseconds.
+/// Maximum lag that is assumed of a store that takes over, in microseconds.
 pub const FORGOTTEN_US_MAX: u64 = 10_000_000;
-/// A report may claim refill from this long before its span (an interval), in microseconds, but never from more
-/// than twice the span ago. Otherwise a key whose demand jumps would be admitted less than its quota.
+/// Time before its span from which a report may claim refill, in microseconds: an interval, but no more than the span.
+/// Without it, a key whose demand jumps would be admitted less than its quota.
 pub const LENIENCE_US: u64 = 250_000;
 
 /// Additional time for which a budget is kept if it is in debt or its fan-out is remembered, in microseconds.
@@ -96,7 +96,7 @@ impl PlanEntry {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaDemand {
-    /// Its name: `region`, or `region/replica`. It is shared, since every account contains it.
+    /// `region` or `region/replica`; shared, because every account contains it.
     pub name: Arc<str>,
     pub demand: Demand,
     pub age_us: u64,
@@ -122,8 +122,8 @@ pub struct Budget {
     fill_us: u64,
     /// Nanoseconds of refill per token at the last charge's quota; 0 for a new budget.
     token_ns: u64,
-    /// Refill that is missing at an earlier quota and not at this one, in microseconds, or negative. So POPs that
-    /// alternate between two quotas get no more together than the larger burst and the larger rate.
+    /// Refill that is missing at an earlier quota beyond what is missing at this one, in microseconds; may be negative.
+    /// It keeps POPs that alternate between two quotas within the larger burst and the larger rate.
     forgiven_us: i64,
     /// Lead of the budget's own clock over the store's, in microseconds.
     ahead_us: i64,
@@ -142,15 +142,13 @@ struct ReplicaRecord {
 }
 
 impl Budget {
-    /// Charges the tokens in `charge` that the records do not contain yet: each admitted token once, however often and
-    /// in whichever order reports arrive.
+    /// Charges the tokens in `charge` that are not on record yet: each once, whatever the order of the reports.
     ///
-    /// While a report's tokens were admitted, the budget did not have their counts, was full, and lost its refill: the
-    /// unused refill within the report's span pays for them (see [`UnusedRefill`]). So tokens admitted at the rate
-    /// leave no debt, however late they are charged or delayed on the way (see [`SourceRecord::observe`]). It does not
-    /// pay for tokens that the POP's own bucket still lacks. When reports arrive in a bunch, part of what the bucket
-    /// lacked at one of them has refilled by the next, and is paid for then. When the store's clock steps, no time
-    /// passes (see [`crate::store_clock`]).
+    /// A budget may have been full, and lost refill, while a report's tokens were admitted but not charged yet. The
+    /// unused refill within the report's span pays for them ([`UnusedRefill`]), except for tokens that the POP's own
+    /// bucket still lacks. So tokens admitted at the rate leave no debt, however late they are charged or delayed on
+    /// the way ([`SourceRecord::observe`]). When reports arrive in a bunch, what the bucket refilled between two of
+    /// them is paid for with the later one. When the store's clock steps, no time passes ([`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
         let before_us = self.fill_us;
@@ -162,12 +160,11 @@ impl Budget {
             let News { tokens, since_us, passed_us, delay_us } = self.record(now_us, charge.pop, count);
             let earlier_us = refill_us(count.unconfirmed.saturating_sub(tokens));
             between_us = between_us.saturating_add(earlier_us.min(since_us).saturating_sub(passed_us));
-            // New tokens were admitted since the record was made, unless a POP cannot admit that number in that
-            // time; then the record was late.
+            // New tokens were admitted since the record was made, unless a POP cannot admit that number in that time;
+            // then the record was late.
             let price_us = refill_us(tokens);
             let least_us = price_us.saturating_sub(fill_us(charge.quota));
-            // Some of the tokens are confirmed to the POP, so the store has lost their charge: the report's
-            // span begins after it.
+            // Some tokens are confirmed to the POP: the store has lost their charge, and the span begins after it.
             let forgotten_us = if tokens > count.unconfirmed { FORGOTTEN_US_MAX } else { 0 };
             let span_us = count.span_us.saturating_add(forgotten_us).min(since_us.max(least_us));
             if tokens > 0 {
@@ -179,7 +176,7 @@ impl Budget {
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
         let missing = charge.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(count.missing));
         let refilled_us = refill_us(charged.saturating_sub(missing)).saturating_add(between_us);
-        // It leaves what the POP's bucket lacks; what other POPs owe may hide a part of that.
+        // Tokens that the POP's bucket lacks stay unpaid; the debt of other POPs may hide a part of them.
         let most_us = (self.deficit_ns / 1_000 + price_ns / 1_000).saturating_sub(refill_us(missing));
         let paid_us = refilled_us.min(price_ns / 1_000).min(most_us);
         let paid_us = self.unused_refill.claim(now_us.saturating_sub(reach_us), paid_us);
@@ -196,8 +193,8 @@ impl Budget {
         }
     }
 
-    /// Time at which this budget can be dropped without loss of debt or fan-out, in microseconds of the store's clock,
-    /// and with room for a step of that clock if it has any.
+    /// Time at which this budget can be dropped without losing a debt or a fan-out, in microseconds of the store's
+    /// clock. If there is one, the time allows for a step of that clock.
     pub fn expires_us(&self) -> u64 {
         let is_in_debt = u128::from(self.deficit_ns) > u128::from(self.fill_us) * 1_000;
         let fan_out_us = self.fan_out.until_us().saturating_sub(self.at_us);
@@ -215,7 +212,7 @@ impl Budget {
         self.deficit_ns
     }
 
-    /// Nanoseconds of refill of all tokens that are missing at any of its quotas, as of the last charge.
+    /// Nanoseconds of refill of all tokens missing at any of its quotas, as of the last charge.
     pub fn missing_ns(&self) -> u64 {
         self.deficit_ns.saturating_add_signed(self.forgiven_us * 1_000)
     }
@@ -229,7 +226,7 @@ impl Budget {
         if old_token_ns == 0 || is_same || self.deficit_ns == 0 && self.forgiven_us == 0 {
             return;
         }
-        // In doubles and in this order, as in Redis, where Lua has doubles only.
+        // Doubles, in this order, because Lua in Redis has only doubles.
         let (was, token) = (token_us(old_token_ns), token_us(quota.token_ns()));
         #[allow(clippy::cast_precision_loss, reason = "microseconds of a deficit and of a fill are below 2^53")]
         let [deficit_us, before_us, fill_us] = [self.deficit_ns / 1_000, before_us, self.fill_us].map(|us| us as f64);

@@ -1,10 +1,10 @@
-//! Decisions per rule: requests a second that it lets through, limits, or refuses, as POPs report them.
+//! Decisions per rule: the requests per second that it allows, limits or refuses, from the reports of POPs.
 //!
-//! Once a second a POP reports the decisions of its rules since its process started. The difference to its previous
+//! Once a second a POP reports the decisions of its rules since its process started. The difference from its previous
 //! report is spread over the time until the next one, so that lumps become a rate ([`Flow`]).
 //!
-//! A POP's reports may go to several weir-syncs in turn. So each counts no more than the POP decided in one of its own
-//! turns: together they count all of it. Decisions of a turn whose report was lost are counted in part, or not at all.
+//! A POP's reports may go to several weir-syncs in turn. Each counts only the decisions of one interval per report, so
+//! together they count all. Decisions of an interval whose report was lost are counted in part, or not at all.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -23,13 +23,13 @@ pub const COUNTS_MAX: usize = 200_000;
 const TABLES_MAX: usize = 2;
 /// Minimum silence after which a POP or a rule is forgotten, in nanoseconds.
 const SILENT_NS: u64 = 60 * SECOND_NS;
-/// A rule that is reported at long intervals is forgotten after this many of them.
+/// Number of intervals without a report after which a rule is forgotten.
 const SILENT_TURNS: u64 = 4;
 const SILENT_NS_MAX: u64 = 600 * SECOND_NS;
-/// A POP that has not reported a rule here for this many of its turns does not run it. It may report to several
-/// weir-syncs in turn.
+/// Number of intervals after which a POP that has not reported a rule here counts as not running it. Its reports may go
+/// to several weir-syncs in turn.
 const TURNS_MAX: u32 = 15;
-/// Maximum additional delay of a report, in milliseconds: a POP's clock is not accepted beyond that.
+/// Maximum lead of a POP's clock that is accepted, in milliseconds: its first report may have been delayed.
 const LATE_MS: u64 = 5_000;
 /// Maximum number of decisions a second accepted from a POP for one rule.
 const PER_SECOND_MAX: u64 = 10_000_000;
@@ -58,7 +58,7 @@ struct Rule {
     flow: Flow,
     kept_until: Time,
     total: DecisionCounts,
-    /// Part of them that [`Decisions::news`] has returned.
+    /// Part of `total` that [`Decisions::news`] has returned.
     returned: DecisionCounts,
 }
 
@@ -201,7 +201,7 @@ impl Rule {
         Self { flow: Flow::new(now), kept_until, total: DecisionCounts::default(), returned: DecisionCounts::default() }
     }
 
-    /// Counts a POP's decisions of the last `passed_ms`. It reports every `every_ms`.
+    /// Counts a POP's decisions of the last `passed_ms`; the POP reports every `every_ms`.
     fn add(&mut self, now: Time, new: DecisionCounts, passed_ms: u64, every_ms: u32) {
         let every_ms = u64::from(every_ms.max(1));
         let is_ours = passed_ms <= every_ms + every_ms / 2;
@@ -220,7 +220,7 @@ impl Table {
     }
 }
 
-/// Silence after which a rule is forgotten that is reported every `every_ms`.
+/// Silence after which a rule that is reported every `every_ms` is forgotten, in nanoseconds.
 fn silent_ns(every_ms: u32) -> u64 {
     (SILENT_TURNS * u64::from(every_ms) * 1_000_000).clamp(SILENT_NS, SILENT_NS_MAX)
 }
@@ -299,7 +299,7 @@ impl Flow {
     fn turn(&mut self, now: Time) {
         let now_s = now.as_nanos() / SECOND_NS;
         let passed = now_s.saturating_sub(self.at_s).min(SECONDS as u64);
-        // A second that becomes the last one to come reuses the slot of the one that leaves the window.
+        // Each new last second reuses the slot of the second that leaves the window.
         for ahead in 0..passed {
             let last = now_s - ahead + SECONDS as u64 - WINDOW_S - 1;
             if let Some(slot) = self.slot(last) {

@@ -1,8 +1,9 @@
 //! Demand in requests per second: a sliding window over the cumulative counts of each bucket, summed per budget.
 //!
-//! A window holds a few samples, so repeated and overtaken reports have no effect. A bucket that stops reporting fades
-//! out within [`WINDOW_NS`]. Of several weir-syncs that serve one region, each counts the demand since the POP's
-//! previous report to any of them, so their sum is the region's. One that is alone counts all demand that is new to it.
+//! Counts are cumulative, so repeated and overtaken reports have no effect. The demand of a bucket that stops reporting
+//! fades within [`WINDOW_NS`], or, if its key is warm, once its next report is overdue. Of several weir-syncs that
+//! serve one region, each counts the demand since the POP's previous report to any of them, so their sum is the
+//! region's. A weir-sync that serves its region alone counts all demand that is new to it.
 
 use alloc::vec::Vec;
 
@@ -17,12 +18,11 @@ use crate::sorted::Sorted;
 pub const WINDOW_NS: u64 = SECOND_NS / 2;
 /// Maximum number of buckets measured for one budget; any beyond it are left out of the sum.
 pub const BUCKETS_MAX: usize = 1_024;
-/// After a silence longer than this, in nanoseconds, new demand counts as of this moment: a bucket with demand
-/// reports, so there was none before.
+/// Silence, in nanoseconds, after which demand counts from now on: with demand, the bucket would have reported.
 const GAP_NS: u64 = 2 * WINDOW_NS;
-/// Silence between two reports of a warm key, which come every two seconds, in nanoseconds. Demand after such a silence
-/// is spread over all of it; if the report comes sooner, the demand has grown. A bucket that also reports to other
-/// weir-syncs is silent for no longer than this.
+/// Silence between two reports of a warm key, which come every two seconds, in nanoseconds. Demand after it is spread
+/// over all of it; a sooner report shows that demand has grown. A bucket that also reports elsewhere is never silent
+/// for longer.
 pub(crate) const WARM_GAP_NS: core::ops::RangeInclusive<u64> = 3 * SECOND_NS / 2..=5 * SECOND_NS / 2;
 /// Time without a sign of another weir-sync in the region after which none is assumed, in nanoseconds.
 const ALONE_NS: u64 = 10 * SECOND_NS;
@@ -34,8 +34,7 @@ const SAMPLES_MAX: usize = 10;
 // One sample per spacing inside the window, one at its edge, and the newest.
 const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
 
-/// Demand of each budget at the POPs that report here. For a budget without room, demand is estimated from the
-/// current report alone.
+/// Demand of each budget at the POPs that report here; without room for a budget, that of the current report alone.
 #[derive(Debug, Default)]
 pub struct Demands {
     budgets: BoundedMap<Buckets>,
@@ -50,7 +49,6 @@ struct Buckets {
     reported_at: Time,
     is_in_debt: bool,
     is_warm: bool,
-    /// Maximum demand accepted from one POP, in thousandths of a token per second.
     most_milli: u64,
 }
 
@@ -115,8 +113,8 @@ impl Demands {
         self.others_at = Some(now);
     }
 
-    /// Records a bucket's report at `now`. Of the newly admitted tokens, the same fraction counts as new here as of the
-    /// demand: other workers of the POP may report theirs to other weir-syncs.
+    /// Records a bucket's report at `now`. The fraction of the newly admitted tokens that counts as new here is that of
+    /// the demand: other workers of the POP may report theirs to other weir-syncs.
     pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, report: &DemandReport) -> DemandUpdate {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_reported(now, is_shared);
@@ -140,7 +138,7 @@ impl Demands {
         last.any(|last| now.nanos_since(last.at) <= silence_ns)
     }
 
-    /// Records if a budget is in debt, for [`Demands::debts`], and if its POPs were told that it is warm.
+    /// Records whether a budget is in debt, for [`Demands::debts`], and whether its POPs were told that it is warm.
     pub fn record(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {
         if let Some(budget) = self.budgets.get_mut(id) {
             (budget.is_in_debt, budget.is_warm) = (is_in_debt, is_warm);
@@ -160,8 +158,7 @@ impl Demands {
 }
 
 impl Buckets {
-    /// Records a report of the bucket `source`. Returns the index of a window of its POP, if there is one, and
-    /// the bucket's new counts.
+    /// Records a report of the bucket `source`; returns the index of a window of its POP, if any, and its new counts.
     fn observe(
         &mut self,
         now: Time,
@@ -206,8 +203,7 @@ impl Buckets {
         }
     }
 
-    /// Demand of the budget, and the part of it at the POP of the window at `place`, in thousandths of a token
-    /// per second.
+    /// Demand of the budget, and its part at the POP of the window at `place`, in thousandths of a token per second.
     fn demand_and_own(&self, now: Time, place: Option<usize>) -> (Demand, u64) {
         let (mut milli, mut askers, mut own_milli) = (0_u64, 0, 0);
         let (mut of_pop, mut is_own) = (0_u64, false);
@@ -265,8 +261,7 @@ impl DemandWindow {
         self.seen = self.seen.max(Some(report.asked));
         if !is_steady {
             self.samples.clear();
-            // Assume that the previous report came half a window ago, the usual distance. If reports were lost,
-            // assume the span of this one instead.
+            // Assume that the previous report came half a window ago, as usual; if reports were lost, `span_ns` ago.
             let span_ns = report.span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
             let at = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
             self.samples.push(Sample { at, counted: counted_before });
@@ -282,8 +277,8 @@ impl DemandWindow {
         let [first, next, ..] = self.samples.as_slice() else { return 0 };
         let last = self.samples.last().unwrap_or(next);
         let apart_ns = next.at.nanos_since(first.at);
-        // A bucket that is warm, or that also reports elsewhere, stays silent for the same time again. The
-        // workers of a POP report a warm key one after the other.
+        // A warm bucket, or one that also reports elsewhere, may be silent for as long again. The workers of a POP
+        // report a warm key in turn.
         let (is_seldom, lasts_ns) = if self.is_elsewhere {
             (apart_ns > WINDOW_NS / 2, apart_ns + WINDOW_NS / 2)
         } else {

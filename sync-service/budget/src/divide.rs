@@ -34,12 +34,12 @@ use crate::scaled;
 
 /// Time over which a surplus is given out or a debt recovered, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
-/// Target level (`x_target`): the burst divided by this, ...
+/// Target level (`x_target`), first part: the burst divided by this.
 pub const TARGET_PART: u64 = 10;
-/// ... plus this much refill, in nanoseconds, for tokens that are admitted and not charged yet; ...
+/// Target level, second part: refill, in nanoseconds, for tokens that are admitted and not charged yet.
 pub const TARGET_NS: u64 = SECOND_NS / 5;
-/// ... and at least this much refill below full. A small burst overflows between two charges, so its target is
-/// lower, even below empty.
+/// Minimum distance of the target level from full, in nanoseconds of refill. A small burst overflows between two
+/// charges, so its target is lower, even below empty.
 pub const BELOW_FULL_NS: u64 = SECOND_NS / 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct GrantSettings {
     pub lease_max_ns: u64,
     /// Time for which a POP may spend the tokens that it is leased under a strict rule, in nanoseconds.
     pub strict_lease_ns: u64,
-    /// The same for quotas that do not refill before a window ends.
+    /// Like `strict_lease_ns`, for quotas that do not refill before a window ends.
     pub calendar_lease_ns: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct Division {
 }
 
 impl Division {
-    /// Importance of keeping the key: those that rest go first, then those with the smallest deficits.
+    /// Importance of keeping the key: resting keys are dropped first, then those with the smallest deficits.
     pub(crate) fn importance(&self) -> (WatchLevel, Weight) {
         (self.watch_level, self.weight)
     }
@@ -97,8 +97,7 @@ impl Division {
     }
 }
 
-/// Grants of the key to the POPs of `region` until the next ones. They are a function of the account, so that
-/// regions agree without communication.
+/// Grants of the key to the POPs of `region` until the next ones; a function of the account, so that regions agree.
 ///
 /// `own` is the current capacity of the region's own floor; without it, the floor's plain rate applies.
 pub fn divide(
@@ -176,8 +175,8 @@ pub fn region_of(replica: &str) -> &str {
     replica.split_once('/').map_or(replica, |(region, _)| region)
 }
 
-/// Part of a replica's demand that still counts, and the number of its POPs with demand. Within an interval the last
-/// report counts in full. Then it fades like its window, so that a client that moves does not count twice.
+/// Part of a replica's demand that still counts, and the number of its POPs with demand. Its last report counts in full
+/// for an interval, and then fades like its window, so that a client that moves does not count twice.
 fn still_asked(replica: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
@@ -288,23 +287,22 @@ fn millis(ns: u64) -> u32 {
 }
 
 pub const RANK_MAX: u8 = 4;
-/// A key is hot if its demand is more than its rate divided by this, or its deficit more than its burst divided
-/// by this.
+/// A key is hot if its demand exceeds its rate divided by this, or its deficit its burst divided by this.
 const HOT_PART: u64 = 2;
 
-/// Temperature of a key, which decides how closely it is watched.
+/// Degree to which a key is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WatchLevel {
     /// Far from its quota: no other POP needs a grant.
     Warm,
-    /// Without demand now. But its budget is far from full, or its client was seen at many POPs at once and may
-    /// return to all of them.
+    /// Without demand now, but its budget is far from full, or its client was seen at many POPs at once and may return
+    /// to all of them.
     Resting,
     Hot,
 }
 
 impl WatchLevel {
-    /// Heat of a key with a demand of `demand_milli` thousandths of a token per second.
+    /// Watch level of a key with a demand of `demand_milli` thousandths of a token per second.
     pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
         let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
         let is_busy = demand_milli.saturating_mul(u128::from(HOT_PART)) > rate_milli.into();

@@ -22,17 +22,15 @@
 //! 3. When a lease ends, its epoch ends, too: no reply brings it back, and the next report begins a new one,
 //!    with a name never used before and nothing admitted.
 //! 4. A reply with `lease_ms` zero, from a store in reach, means that the epoch is over.
-//! 5. A report with `ahead` zero gives an epoch back: it is made once the POP has begun a new one, with the
-//!    last count of the old.
+//! 5. A report with `ahead` zero gives an epoch back, with its last count. It is made once the POP has begun a new one.
 //!
-//! **Held epochs.** A request whose cost is known only later acquires an estimate for an epoch of its own, and
-//! holds it until then: no report before that counts any of it as spent. The proof covers it, since its tokens
-//! may be spent at any moment of that time. Each report sets the length of its lease, and reports repeat that
-//! while the request is in progress. When the request has ended, the epoch is given back, with the request's cost as
-//! its last count. If that is more than was debited, the rest is debited then, whatever the level is, so that
-//! the deficit may exceed the burst. That is debt, and no tokens are given until it is paid. It is charged only
-//! once, because the epoch stays on record as over. If no such report arrives in time, the estimate counts as
-//! spent, and a cost beyond it is never charged.
+//! **Held epochs.** A request whose cost is known only later acquires an estimate for an epoch of its own, and holds it
+//! until then: no report before that counts any of it as spent. The proof covers it, since its tokens may be spent at
+//! any moment of that time. Each report sets the length of its lease, and reports repeat that while the request is in
+//! progress. When the request has ended, the epoch is given back, with the request's cost as its last count. If that is
+//! more than was debited, the rest is debited then, whatever the level is, so that the deficit may exceed the burst.
+//! That is debt, and no tokens are given until it is paid. It is charged only once, because the epoch stays on record
+//! as over. If no such report arrives in time, the estimate counts as spent, and a cost beyond it is never charged.
 //!
 //! **Takes.** A claim may *take* tokens instead: all of them are debited, or none, and they count as spent when
 //! they are debited. In the proof a take raises the deficit and S by the same amount at that moment, and U not
@@ -49,12 +47,12 @@
 //! For the budget a lease lasts longer than for the POP by one part in [`DRIFT_PART`], and starts when the report
 //! arrived, so the POP's ends first. Tokens not spent by the end count as spent, since they may have been.
 //!
-//! **Refill policies.** Each acquire contains a [`RefillPolicy`], the refill policy; everything else is the same for
-//! all policies. The above is continuous refill: a token bucket. Under [`RefillPolicy::Window`] nothing refills:
-//! the tokens debited in a window and not given back are at most the quota's count, and zero again when the next
-//! window begins. Under [`RefillPolicy::Sliding`], they are added to the same number of the previous window, scaled
-//! by the part of it that a window ending now would still cover, and the sum is at most the quota's count. Under
-//! [`RefillPolicy::Log`] each token counts from its debit until some time after it was spent.
+//! **Refill policies.** Each acquire contains a [`RefillPolicy`]; everything else is the same for all policies. The
+//! above is continuous refill: a token bucket. Under [`RefillPolicy::Window`] nothing refills: the tokens debited in a
+//! window and not given back are at most the quota's count, and zero again when the next window begins. Under
+//! [`RefillPolicy::Sliding`], they are added to the same number of the previous window, scaled by the part of it that a
+//! window ending now would still cover, and the sum is at most the quota's count. Under [`RefillPolicy::Log`] each
+//! token counts from its debit until some time after it was spent.
 //!
 //! *No window gives more than its count.* A token is spent in the window it was debited in, since no lease ends
 //! later than its window: leases are cut so that even a POP whose clock is slower by one part in [`DRIFT_PART`]
@@ -62,9 +60,8 @@
 //! debited in the same window. (Tokens that requests hold may be outstanding when a window begins, and so may
 //! any tokens if the store's clock is observed to jump ahead: these count as debited in both windows.)
 //!
-//! *A sliding window counts no more when a token is spent than when it was debited.* As both are in one window,
-//! the previous window has no more weight by then. So a limiter that counts spent tokens under the same policy
-//! would let all of them through.
+//! *A sliding window counts no more when a token is spent than when it was debited.* Both are in one window, in which
+//! the previous one only loses weight. So a limiter that counts spent tokens by the same policy would allow all.
 //!
 //! *A log never holds more spent tokens than the burst.* A token counts from its debit until its length after
 //! the first acquire that reports it as spent, or after the end of its lease: at least its length after it was
@@ -157,8 +154,7 @@ impl Escrow {
     ///
     /// A claim is refused if its epoch's lease has ended, or if it reports more tokens as spent than are on record: the
     /// record was lost, and the POP must begin a new epoch. If the end of the store's window is unknown, or too soon
-    /// for any lease, tokens are leased only to epochs that requests hold already. A take needs a known window, but no
-    /// lease.
+    /// for any lease, only epochs that requests hold get tokens. A take needs a known window, but no lease.
     pub fn acquire(&mut self, time: impl Into<StoreTime>, pop: &str, acquire: &AcquireRequest) -> AcquireResult {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
@@ -195,7 +191,7 @@ impl Escrow {
         AcquireResult { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// Time of the store's clock at which it may be dropped, in microseconds: by then it equals a new one.
+    /// Time of the store's clock at which this budget may be dropped, in microseconds: by then it equals a new one.
     pub fn full_us(&self) -> u64 {
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
         if let Some(end_us) = self.window_ends_us() {
@@ -204,12 +200,11 @@ impl Escrow {
         last_us.saturating_add(self.deficit_ns.div_ceil(1_000)).saturating_add(self.kept_us)
     }
 
-    /// End of its window, in microseconds of the store's clock; `None` before the first one.
+    /// End of the budget's window, in microseconds of the store's clock; `None` before the first window.
     pub fn window_ends_us(&self) -> Option<u64> {
         (self.end_us > 0).then_some(self.end_us)
     }
 
-    /// Nanoseconds of refill until full; for windows, [`WINDOW_TOKEN_NS`] for each token debited in the window.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
     }
@@ -271,8 +266,7 @@ impl Escrow {
         (self.end_us, self.kept_us) = (end_us, acquire.kept_us());
     }
 
-    /// Tokens that may have been spent later than at `us`: those not given back of leases that ended after it,
-    /// or go on.
+    /// Tokens that may have been spent later than at `us`: those not given back, of leases that end after it.
     fn held_after(&self, us: u64) -> u64 {
         self.holders.values().filter(|holder| holder.until_us > us).map(Holder::unspent).sum()
     }
@@ -297,8 +291,7 @@ impl Escrow {
         self.pass(now_us, outstanding, token_ns);
     }
 
-    /// Counts the unspent tokens of ended leases as spent, and drops tokens that have expired: a token
-    /// counts for `counts_us` after it was spent.
+    /// Counts the unspent tokens of ended leases as spent; drops tokens that were spent more than `counts_us` ago.
     fn refill_one_by_one(&mut self, now_us: u64, counts_us: u64) {
         let ended = |holder: &&Holder| (self.at_us + 1..=now_us).contains(&holder.until_us);
         let mut ends: Vec<_> =
@@ -311,7 +304,7 @@ impl Escrow {
         self.fade(now_us);
     }
 
-    /// For a log: adds `tokens` that may have been spent as late as `us`.
+    /// Adds `tokens` that may have been spent as late as `us`, if the policy has a log.
     fn record_spent(&mut self, us: u64, tokens: u64, refill_policy: RefillPolicy) {
         if refill_policy.counts_us().is_some() {
             self.log.add(us.saturating_add(self.kept_us), tokens);
@@ -378,7 +371,6 @@ impl Escrow {
         if holder.charged > 0 {
             self.holders.insert(id, holder);
         }
-        // No whole token is left.
         let wait_us = if tokens < need { self.wait_us(now_us, 1, holder.unspent(), acquire) } else { 0 };
         (Leased { wait_ms: wait_us.div_ceil(1_000), ..Leased::of(holder.charged, lease.ms) }, tokens)
     }
@@ -409,7 +401,7 @@ impl Escrow {
         (Leased::of(wanted, 0), wanted)
     }
 
-    /// Gives `tokens` back, at most the deficit less the outstanding ones; no turns and no places in flight.
+    /// Gives `tokens` back, at most the deficit less the outstanding ones. Fails for turns and places in flight.
     fn refund(&mut self, now_us: u64, acquire: &AcquireRequest, tokens: u32) -> (Leased, u64) {
         if !self.may_take(now_us, acquire.refill_policy) {
             return (NO_LEASE, 0);
@@ -424,8 +416,7 @@ impl Escrow {
         (Leased::of(tokens.into(), 0), 0)
     }
 
-    /// True if a token can be consumed: it has to be known which window it counts in, and requests in flight
-    /// must hold theirs.
+    /// True if tokens can be consumed at once: their window must be known, and they must not be places or turns.
     fn may_take(&self, now_us: u64, refill_policy: RefillPolicy) -> bool {
         match refill_policy {
             RefillPolicy::Continuous | RefillPolicy::Log(_) => true,
@@ -434,8 +425,8 @@ impl Escrow {
         }
     }
 
-    /// Time until there are `tokens`, more than now. If claims other than this one, which has `own` of the outstanding
-    /// tokens, may give some of a window or places in flight back, it is the time to ask again.
+    /// Time until the level is `tokens`, which is more than now. If other claims may give back tokens of a window or
+    /// places in flight, it is the time to ask again; `own` is this claim's part of the outstanding tokens.
     fn wait_us(&self, now_us: u64, tokens: u32, own: u64, acquire: &AcquireRequest) -> u64 {
         let is_elsewhere = self.held_after(now_us) > own;
         let given_back = |us: u64| if is_elsewhere { us.min(acquire.ask_again_us()) } else { us };
@@ -457,8 +448,7 @@ impl Escrow {
         }
     }
 
-    /// Time until `tokens` fit a sliding window: once enough of the previous window has faded, or of this one
-    /// when it is the previous one.
+    /// Time until `tokens` fit a sliding window: when enough of the previous window has faded, or of this one later.
     fn fades_us(&self, now_us: u64, tokens: u32, acquire: &AcquireRequest) -> u64 {
         let Some(length_us) = sliding_us(acquire) else { return 0 };
         let (left_us, used) = (self.end_us - now_us, self.deficit_ns / WINDOW_TOKEN_NS);
@@ -538,7 +528,7 @@ fn full_ns(acquire: &AcquireRequest) -> u64 {
     price_ns(u64::from(acquire.quota.burst()), acquire.token_ns())
 }
 
-/// Length of the windows in microseconds, if they slide; none otherwise.
+/// Length of sliding windows in microseconds; `None` under other policies.
 fn sliding_us(acquire: &AcquireRequest) -> Option<u64> {
     if let RefillPolicy::Sliding(calendar) = acquire.refill_policy { Some(calendar.longest_us()) } else { None }
 }

@@ -2,7 +2,7 @@
 //!
 //! It smooths the region's demand, which fluctuates, so that a region whose demand equals its floor gets it. While the
 //! budget is in debt the bucket may go into debt too: a region that is flooded from time to time does not get its floor
-//! anew each time. Tokens admitted out of touch, without a grant, empty the bucket at most.
+//! anew each time. Tokens admitted without a grant, out of touch, at most empty the bucket.
 //!
 //! Several weir-syncs may serve one region, and the store returns to each only the charges of its own reports. So each
 //! debits its bucket by the cumulative counts of the reports that it receives.
@@ -14,14 +14,13 @@ use crate::divide::{FloorCapacity, SURPLUS, TARGET_PART};
 use crate::id::BoundedMap;
 use crate::sorted::Sorted;
 
-/// Maximum number of sources of a key whose counts are known; beyond it, all of them are forgotten.
+/// Maximum number of sources remembered for a key; beyond it, all of them are forgotten.
 const SOURCES_MAX: usize = 1_024;
 /// Time after which a key without demand is forgotten, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
-/// Tokens in a report were admitted within this time, in nanoseconds: with two weir-syncs, each receives every
-/// second report of a POP.
+/// Time within which a report's tokens were admitted, in nanoseconds: each of two weir-syncs gets every second report.
 const REPORTED_WITHIN_NS: u64 = SECOND_NS;
-/// If it was longer than this, in nanoseconds, their POP or their region was out of touch. A warm key is reported
+/// Age of a report's tokens, in nanoseconds, above which their POP or region was out of touch. A warm key is reported
 /// within 2.5 seconds.
 const LATE_NS: u64 = 3 * SECOND_NS;
 
@@ -42,7 +41,7 @@ struct Bucket {
     grew: u64,
     /// Start of the time in which these tokens were admitted, or `None` if there are none.
     grew_since: Option<Time>,
-    /// True if a source is new here. Only the store has the new part of its count then.
+    /// True if a source is new here: only the store can then tell the new part of its count.
     has_new: bool,
 }
 
@@ -90,14 +89,12 @@ impl Floors {
         let unused_ns = refill_ns.saturating_sub(bucket.deficit_ns).min(part(REPORTED_WITHIN_NS));
         let grew = core::mem::take(&mut bucket.grew);
         let is_late = bucket.grew_since.take().is_some_and(|since| now.nanos_since(since) > LATE_NS);
-        // Several reports may be waiting for the store at once: the first that is charged debits the counts of
-        // all.
+        // Several reports may be waiting for the store at once: the first that is charged debits the counts of all.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
         bucket.has_new = bucket.counts.len() == 0;
         let taken_ns = entry.quota.token_ns().saturating_mul(tokens).saturating_sub(unused_ns);
         let deficit_ns = lacking_ns.saturating_add(taken_ns);
-        // Unless the budget is in debt, tokens beyond the region's floor are unused tokens of others, and no
-        // debt. Nor are those of a time in which no grant could arrive.
+        // Tokens beyond the floor are its debt only while the budget is in debt and grants can arrive.
         let most_ns = if account.deficit_ns < entry.quota.fill_ns() {
             full_ns
         } else if is_late {
@@ -124,7 +121,7 @@ impl Floors {
         }
     }
 
-    /// Forgets the key, whose budget is full again.
+    /// Forgets a key whose budget is full again.
     pub fn forget(&mut self, id: &BudgetId) {
         self.buckets.remove(id);
     }

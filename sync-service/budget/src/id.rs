@@ -4,9 +4,8 @@
 //! compared by address first. A hash map's order differs in each run: where order affects a result, there is a tree, or
 //! the extracted items are sorted.
 //!
-//! The default hash is fast, and its seed derives from the address space of this process. Keys that clients choose have
-//! a stronger hash, so that they cannot be made to collide; they store it, and a map of them computes none
-//! ([`Carried`]).
+//! The default hash is fast, with a seed from this process's address space. Keys that clients choose have a stronger
+//! hash, so that they cannot be made to collide; it is stored with the name for all maps ([`Carried`]).
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -204,7 +203,7 @@ impl Hasher for Carried {
         self.0 = hash;
     }
 
-    /// Keys with a stored hash write nothing else.
+    /// Not used: keys with a stored hash write nothing else.
     fn write(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
     }

@@ -1,10 +1,9 @@
 //! Budgets of a fleet's rate limiter: one quota, spent at many points of presence (POPs).
 //!
-//! Each POP decides by itself, reports what it admitted, and gets with the reply a grant until the next report.
-//! A weir-sync in between charges the reports to budgets in a store. [`hub::Hub`] is all of a weir-sync but its
-//! IO: reports, the store's answers and the time go in; questions to the store and replies come out. The
-//! budgets that a store keeps are here too: [`budget::Budget`], and [`escrow::Escrow`] for strict rules, where
-//! no token may be spent before it is debited.
+//! Each POP decides by itself, reports what it admitted, and gets a grant until the next report with the reply. A
+//! weir-sync in between charges the reports to budgets in a store. [`hub::Hub`] is a weir-sync without its IO: reports,
+//! the store's answers and the time go in; questions to the store and replies come out. The store's budgets are here
+//! too: [`budget::Budget`], and [`escrow::Escrow`] for strict rules, where tokens are debited before they are spent.
 //!
 //! ```
 //! use weir_budget::budget::Budget;
@@ -50,30 +49,42 @@
 //! 3. [`hub`] plans the charges and, for strict rules, the acquires; [`demand`] turns counts into requests per second;
 //! 4. the store charges a [`budget`], exactly once, with its [`records`], or acquires from an [`escrow`];
 //! 5. [`divide`] turns an account into a grant, and decides how closely to watch the key; [`floors`] smooths the demand
-//!    within a region's minimum share; [`hot`] has the keys that are pushed to every POP; [`offline`] continues
-//!    without the store, with the region's own share.
+//!    within a region's minimum share; [`hot`] keeps the keys whose grants are pushed to every POP; [`offline`]
+//!    continues without the store, with the region's own share.
 //!
 //! For operators there are [`top_keys`], [`decisions`] by rule, and [`bound`], how far above its quota a key can get.
 //! [`store_clock`] prevents a jump of the store's clock from refilling budgets.
 //!
 //! # Memory
 //!
-//! All state has a maximum, whatever POPs report. When it is reached, the most silent or least important goes first, or
-//! something new gets no room; each module says which.
+//! All state has a maximum, whatever POPs report. At the maximum, the most silent or least important entry is dropped,
+//! or a new one gets no room; each module states which.
 //!
-//! | state | one POP | all POPs | module |
-//! |---|---|---|---|
-//! | POPs | | 10,000 | [`pops`] |
-//! | workers | 256 | 40,000 | [`pops`] |
-//! | keys that are claimed | 65,536; 52 once all POPs claim 524,288 | twice 524,288 | [`report_limits`] |
-//! | pushed grants that were sent | | 1,048,576 (about 80 MB) | [`push`] |
-//! | replies with pushes under way | 64 | | [`push`] |
-//! | rules with decision counts | 1,000 for each of 2 tables | 200,000 | [`decisions`] |
-//! | budgets, with up to 1,024 buckets each | | 100,000 | [`demand`], [`floors`] |
-//! | budgets that are not full, or without the store | | 100,000 each | [`offline`] |
-//! | hot keys | | 4,096 | [`hot`] |
-//! | bans, and bans by overrides | | 10,000 and 2,000 | [`ban`] |
-//! | top keys | | 2,048 | [`top_keys`] |
+//! | state | one POP | all POPs | bytes each, about | module |
+//! |---|---|---|---|---|
+//! | POPs | | 10,000 | 2,000 | [`pops`] and those that list POPs |
+//! | workers | 256 | 40,000 | 110 | [`pops`] |
+//! | keys that are claimed | 65,536; 52 once all POPs claim 524,288 | twice 524,288 | 520 | [`report_limits`] |
+//! | pushed grants that were sent | 4,096 per version of its rules | 1,048,576 | 100 | [`push`], [`hot`] |
+//! | replies with pushes under way | 64 with grants, 64 with bans | | 50, and 16 per grant | [`push`] |
+//! | rules with decision counts | 1,000 for each of 2 tables | 200,000 | 170 | [`decisions`] |
+//! | rules with rates | | 1,000 | 2,500 | [`decisions`] |
+//! | budgets, with up to 1,024 buckets each | | 100,000 | 90, and 420 per bucket | [`demand`] |
+//! | budgets with a floor, with up to 1,024 buckets each | | 100,000 | 120, and 110 per bucket | [`floors`] |
+//! | budgets that are not full | | 100,000 | 60 | [`offline`] |
+//! | budgets without the store | | 100,000 | 500, and 130 per bucket | [`offline`] |
+//! | hot keys | | 4,096 | 300, and 100 per floor | [`hot`] |
+//! | bans, and bans by overrides | | 10,000 and 2,000 | 700 | [`ban`] |
+//! | top keys | | 2,048 | 1,300 | [`top_keys`] |
+//!
+//! Bytes are computed from the types on 64 bits: the size of an entry in a map that is two thirds full, and its heap,
+//! with names and keys of 64 bytes, without the allocator's own. A budget's name is shared, and part of the 520 of a
+//! claimed key.
+//!
+//! So a POP at its maxima takes about 72 MB, of which 71 MB are its 65,536 keys: 1,090 bytes for a key that is claimed,
+//! has demand in one bucket, and a budget that is not full. Floors add 230 bytes to a key, and an outage of the store
+//! 630. With 52 keys a POP takes up to 1 MB, and all POPs together take about 1.2 GB. These sums count one bucket per
+//! key and POP. A POP that makes up epochs gets more: 430 KB for the 1,024 of one budget.
 //!
 //! A message has at most 256 KiB ([`weir_protocol::messages`]). weir-sync adds its connections (`connections_max`) and
 //! the rows of the audit log (100,000).

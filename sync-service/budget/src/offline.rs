@@ -2,8 +2,8 @@
 //! here) / (POPs of the fleet, as last known), so that regions together admit one quota.
 //!
 //! Each key gets a local [`Budget`] of that share. It starts from the store's last account: a deficit in nanoseconds of
-//! refill is the same fraction of a budget of any size. It is charged with the same cumulative counts, all that no
-//! reply has confirmed, so several weir-syncs with reports of the same POPs arrive at the same level.
+//! refill is the same fraction of a budget of any size. It is charged with the same cumulative counts, including all
+//! that no reply has confirmed, so weir-syncs with reports of the same POPs arrive at the same level.
 //!
 //! What is charged here stays unconfirmed, so the next report that reaches the store brings all of it, and the local
 //! budget is dropped. If only a node of a cluster is down, each of its keys is offline by itself.
@@ -137,8 +137,8 @@ impl Local {
         Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }
     }
 
-    /// Creates a budget with the deficit of `last`. That is charged at the budget's time zero, rounded up to whole
-    /// tokens; then the clock is advanced by the refill that the rounding added.
+    /// Creates a budget with the deficit of `last`. The deficit is charged at the budget's time zero, rounded up to
+    /// whole tokens; then the clock is advanced by the refill that the rounding added.
     fn begin(entry: &PlanEntry, last: LastState, replica: &str) -> Self {
         let token_ns = entry.quota.token_ns();
         let tokens = last.deficit_ns.div_ceil(token_ns);
@@ -151,7 +151,7 @@ impl Local {
     }
 
     fn charge(&mut self, now: Time, entry: &PlanEntry, replica: &str, pop: &str) -> Account {
-        // For tokens admitted long before this budget began, it does not have the refill of that time. Tokens
+        // This budget lacks the refill of the time before it began, so older tokens are not charged in full. Tokens
         // admitted before the last account may already be in it.
         let since_us = self.since.map_or(u64::MAX, |since| now.nanos_since(since) / 1_000);
         let most_us = since_us.min(SPAN_US_MAX);
@@ -197,9 +197,9 @@ impl LastState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleDebts {
     pub sum_milli: u64,
-    /// The largest one now: how far its key is above burst + rate x t.
+    /// Largest debt now: the tokens that its key got above burst + rate x t.
     pub deepest_milli: u64,
-    /// The largest debt of any of them so far.
+    /// Largest debt so far.
     pub most_milli: u64,
 }
 

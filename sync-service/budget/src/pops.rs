@@ -17,11 +17,9 @@ pub const REMEMBERED_MAX: usize = 4 * POPS_MAX as usize;
 const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
 /// Time for which a silent worker is remembered, in nanoseconds: no report is delayed for longer.
 const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
-/// A worker without a report of keys for this time, in nanoseconds, has no keys: a warm one is reported every
-/// two seconds.
+/// Time without a report of keys after which a worker has none, in nanoseconds: warm keys are reported every 2 s.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
-/// Time for which the registration of a POP in the store counts, in nanoseconds, so that not every acquire has to
-/// register it.
+/// Time for which a registration of a POP in the store counts, in nanoseconds: not every acquire needs another.
 const REGISTERED_NS: u64 = SECOND_NS / 10;
 /// Time after which a silent worker no longer counts for the rule set that its POP runs, in nanoseconds.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;
@@ -38,7 +36,7 @@ pub struct Pops {
 #[derive(Debug)]
 struct Pop {
     seen_at: Time,
-    /// Time of its last registration in the store from here, and the number of POPs that the store counted.
+    /// Time of the POP's last registration in the store from here, and the number of POPs that the store counted.
     registered: Option<(Time, u32)>,
     workers: BTreeMap<u64, Worker>,
 }
@@ -50,15 +48,14 @@ struct Worker {
     answered: u64,
     keys_at: Option<Time>,
     running: RunningRules,
-    /// True if [`Pops::news`] has returned this since the worker's last report.
+    /// True if [`Pops::news`] has returned the rules since the worker's last report.
     is_returned: bool,
 }
 
 /// Facts about the sender of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// True if this report or a newer one of the same worker arrived before. Counts are cumulative, so such a
-    /// report is answered like any other.
+    /// True if this report or a newer one of its worker arrived before. It is answered anyway: counts are cumulative.
     pub is_stale: bool,
     /// Number of workers of its POP that report keys, including this one: from 1 to [`WORKERS_MAX`]. They share
     /// what the POP may report. 0 if the report has no key.
@@ -125,7 +122,7 @@ impl Pops {
         }
     }
 
-    /// Number of POPs that are alive. A silent one counts for up to a second longer than that.
+    /// Number of POPs that are alive. A silent POP counts for up to a second longer.
     pub fn live(&mut self, now: Time) -> u32 {
         self.sweep(now);
         u32::try_from(self.known.len()).unwrap_or(POPS_MAX)
@@ -176,7 +173,7 @@ impl Pop {
         rule_set.filter(|_| is_news)
     }
 
-    /// Rule set of those of its workers that are not silent, or `None` if all are.
+    /// Rule set of the workers that are not silent, or `None` if all are.
     fn rule_set(&self, now: Time, name: &str) -> Option<PopRuleSet> {
         let mut rule_set: Option<PopRuleSet> = None;
         for worker in self.workers.values().filter(|worker| worker.is_live(now)) {
@@ -206,7 +203,7 @@ impl Worker {
     }
 }
 
-/// Number of POPs in the fleet, to the knowledge of a weir-sync.
+/// Number of POPs in the fleet, as far as a weir-sync knows.
 ///
 /// The store counts them. Before its first count, the largest number that a POP last received or that the operator
 /// expects is used, since too large a share is the worse mistake. A lower count is accepted only after the store has
@@ -288,8 +285,7 @@ impl Statuses {
         self.pops.insert(report.pop.clone(), (now, pop_status));
     }
 
-    /// Status of at most `most` POPs. If there are more, those with the worst connectivity come first, then
-    /// those with the largest clock errors.
+    /// Status of at most `most` POPs; if there are more, by the worst connectivity, then by the largest clock error.
     pub fn list(&self, now: Time, most: usize) -> Vec<PopStatus> {
         let aged = |(at, status): &(Time, PopStatus)| {
             let age_ms = now.nanos_since(*at) / 1_000_000;

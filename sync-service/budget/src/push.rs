@@ -17,7 +17,7 @@ use core::mem;
 use weir_protocol::messages::{KEYS_MAX, POPS_MAX, RULES_MAX, Replies, Report};
 use weir_protocol::time::{SECOND_NS, Time};
 
-/// Maximum number of keys recorded as sent, of all POPs: about 80 MB. Beyond it, the most silent POP is forgotten.
+/// Maximum number of keys recorded as sent, of all POPs: about 100 MB. Beyond it, the most silent POP is forgotten.
 pub const SENT_MAX: usize = 1 << 20;
 /// Time after which a letter without a confirmation counts as lost, in nanoseconds.
 pub const LOST_NS: u64 = 2 * SECOND_NS;

@@ -17,8 +17,7 @@ pub const CHARGE_TOKENS_MAX: u64 = 1 << 40;
 
 /// Maximum time of a POP's clock, in milliseconds, over a century; larger times are clamped to it.
 pub const MADE_MS_MAX: u64 = 1 << 42;
-/// Maximum delay of a report, in microseconds: the time for which a POP waits for an answer. If a report seems
-/// later, the store's clock has stepped, and there was no delay.
+/// Maximum delay of a report, in microseconds: as long as a POP waits for it. Beyond that, the store's clock stepped.
 pub const DELAY_US_MAX: u64 = 10_000_000;
 /// Reduction of a delay for each millisecond of the POP's clock, in microseconds: one per cent more than a
 /// millisecond, so that a drift or a jump of clocks does not count as a delay for ever.
@@ -42,7 +41,7 @@ pub struct Count {
     pub unconfirmed: u64,
     /// Age of the oldest admission that is not on record, in microseconds.
     pub span_us: u64,
-    /// Tokens that the POP's own bucket has not refilled since, and so were admitted recently.
+    /// Tokens that the POP's own bucket lacks: it admitted them recently.
     pub missing: u64,
     pub made_ms: u64,
 }
@@ -64,13 +63,13 @@ pub(crate) struct News {
     pub(crate) tokens: u64,
     /// Time between the record's latest report and this one by the POP's clock, in microseconds.
     pub(crate) since_us: u64,
-    /// The same by the budget's clock: less if the reports were delayed, and arrived in a bunch.
+    /// That time by the budget's clock, in microseconds: less if the reports were delayed, and arrived in a bunch.
     pub(crate) passed_us: u64,
     pub(crate) delay_us: u64,
 }
 
 impl SourceRecord {
-    /// Creates the record of a source at its first count. Returns the new tokens, too.
+    /// Creates the record of a source at its first count. Returns the new part of the count, too.
     pub(crate) fn begin(now_us: u64, count: &Count) -> (Self, News) {
         let admitted = count.admitted.min(COUNT_MAX);
         let made_ms = count.made_ms.min(MADE_MS_MAX);
@@ -81,8 +80,9 @@ impl SourceRecord {
 
     /// Records a count, and returns its new part.
     ///
-    /// The POP's clock gives the time between two reports. If they arrive farther apart, the later one was delayed by
-    /// the difference; if closer together, the delay has shrunk by it. A report that was overtaken changes no timing.
+    /// The time between two reports is measured by the POP's clock. If they arrive farther apart, the later one was
+    /// delayed by the difference; if closer together, the delay has shrunk by it. A report that was overtaken changes
+    /// no timing.
     pub(crate) fn observe(&mut self, now_us: u64, count: &Count) -> News {
         let admitted = count.admitted.min(COUNT_MAX);
         let made_ms = count.made_ms.min(MADE_MS_MAX);
@@ -181,8 +181,7 @@ pub const FAN_OUT_MAX: u32 = POPS_MAX;
 /// A debt below this, in microseconds of refill, does not count. A client that keeps its bucket at one POP
 /// empty seems to have that debt when a report travels faster than the previous one.
 pub const FAN_OUT_MOMENT_US: u64 = 100_000;
-/// An overshoot of fewer bursts does not multiply the remembered fan-out: a client that keeps its budget empty
-/// causes such overshoots all the time.
+/// An overshoot of fewer bursts does not multiply the known fan-out: a client with an empty budget often causes one.
 pub const AGAIN_MIN: u32 = 3;
 /// Maximum debt, in microseconds, that a store with doubles can add to its clock.
 pub const FAN_OUT_DEBT_US_MAX: u64 = 1 << 52;

@@ -1,16 +1,16 @@
 //! Limits on a POP's claims: no more than its own buckets can have admitted.
 //!
-//! A POP's bucket admits at most burst + rate x t (I3). So of what it reports as admitted for a key, a *meter* lets no
-//! more through: a token bucket with the key's rate that holds [`BURSTS`] bursts, as a POP that restarts has a full
-//! bucket. Time counts from the POP's last report of the key, by the POP's own clock, which may not run ahead of ours.
-//! Claims beyond that wait until the meter has refilled.
+//! A POP's bucket admits at most burst + rate x t (I3). So a *meter* lets through no more of what it reports as
+//! admitted for a key: a token bucket with the key's rate that holds [`BURSTS`] bursts, because a POP that restarts has
+//! a full bucket. Time counts from the POP's last report of the key, by the POP's own clock, which may not run ahead of
+//! ours. Claims beyond that wait until the meter has refilled.
 //!
 //! Meters are bounded: keys beyond a POP's share wait until there is room. Keys of a rule that is in no kept rule set
 //! are refused, and so are bans that no rule imposes.
 //!
 //! Strict rules need no meters for leased tokens: their budgets give no more than they have. But a request may cost
-//! more than it held ([`crate::escrow`]). Its rule gives the maximum, and a meter lets such costs through, each whole,
-//! while it has a token: an honest POP waits for none if its requests cost at most [`BURSTS`] times what they held.
+//! more than it held ([`crate::escrow`]). The rule sets the maximum cost, and a meter lets each such cost through whole
+//! while it has a token. An honest POP never waits if its requests cost at most [`BURSTS`] times what they held.
 //!
 //! # Two revisions at once
 //!
@@ -48,28 +48,27 @@ use crate::id::EntryRef;
 
 /// Maximum demand accepted from a POP, as a multiple of the highest rate that a budget ever gives out.
 pub const DEMAND_TIMES: u64 = 100;
-/// Maximum number of keys that all POPs may claim at once. Beyond it each POP still gets its [`EVEN_SHARE`], so
-/// that the total is at most twice this.
+/// Maximum number of keys that all POPs may claim. Beyond it each still gets its [`EVEN_SHARE`]: twice this at most.
 pub const METERS_MAX: usize = 1 << 19;
 /// Number of keys that each POP may claim at once, however many POPs there are.
 pub const EVEN_SHARE: usize = METERS_MAX / POPS_MAX as usize;
 
-/// Time for which an epoch is held whose cost has to wait, in microseconds; its POP reports the cost again long before.
+/// Time for which an epoch is held while its cost waits, in microseconds; the POP reports the cost again long before.
 const WAITS_US: u64 = 60_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedClaimReason {
-    /// Its rule is not in the fleet's rule sets, or has another quota there.
+    /// The rule is in no kept rule set, or has another quota there.
     Rule,
-    /// Its rule set is newer than those known here.
+    /// The rule set is newer than those known here.
     Newer,
-    /// It has more tokens than the POP's bucket can have admitted.
+    /// More tokens than the POP's bucket can have admitted.
     Tokens,
-    /// It has more keys than the POP's share.
+    /// More keys than the POP's share.
     Keys,
-    /// It is a ban that no rule imposes, or there are too many.
+    /// A ban that no rule imposes, or too many bans.
     Ban,
-    /// It is a request that cost more than its rule allows.
+    /// A request that cost more than its rule allows.
     Cost,
 }
 
@@ -77,7 +76,7 @@ pub enum RefusedClaimReason {
 pub enum ReporterKind {
     /// A POP, identified by its token.
     Pop,
-    /// The gateway of this process. Its callers state costs; no limits on response costs and on capacity apply.
+    /// The gateway of this process. Its callers state costs, so neither costs nor tokens are limited.
     Gateway,
 }
 
@@ -86,7 +85,7 @@ pub struct Refusal {
     pub reason: RefusedClaimReason,
     pub count: u64,
     pub rule: String,
-    /// Claim of the first of them: tokens, keys, or a ban in milliseconds.
+    /// Size of the first refused claim: tokens, keys, or a ban in milliseconds.
     pub claimed: u64,
     pub expected: u64,
 }
@@ -99,8 +98,7 @@ pub struct KnownRule {
     pub cost_max: u32,
 }
 
-/// Maximum demand accepted from a POP for one key, in thousandths of a token per second: a multiple of the highest
-/// rate that a budget gives out.
+/// Maximum demand accepted from a POP for one key, in thousandths of a token per second (see [`DEMAND_TIMES`]).
 pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     const { assert!(HORIZON_NS == SECOND_NS, "a surplus is given out within a part of a second") };
     let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
@@ -119,7 +117,7 @@ type KnownRules = BTreeMap<String, Vec<KnownRule>>;
 
 #[derive(Debug, Default)]
 pub struct ReportLimits {
-    /// Rules of the kept versions, by name. None without a pushed rule set; POPs then have their rules from elsewhere.
+    /// Rules of the kept versions, by name. `None` without a pushed rule set: POPs then have rules from elsewhere.
     rules: Option<KnownRules>,
     newest: u64,
     visits: u64,
@@ -181,8 +179,8 @@ impl ReportLimits {
         }
     }
 
-    /// Drops the bans of `report` that its POP may not announce, and shortens those that exceed their rule's. A
-    /// POP's clock that steps back prolongs them.
+    /// Drops the bans of `report` that its POP may not announce, and shortens those that exceed their rule's: a POP's
+    /// clock that steps back prolongs them.
     pub(crate) fn check_bans(&mut self, now: Time, report: &mut Report) {
         if report.bans.is_empty() {
             return;
@@ -245,7 +243,7 @@ impl ReportLimits {
         }
     }
 
-    /// Drops full meters from time to time.
+    /// Drops full meters, each POP's once in [`KEPT_NS`].
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) < SECOND_NS {
             return;
@@ -271,7 +269,7 @@ pub(crate) struct Visit<'a> {
     /// Time of the report by our clock; no later than `now`.
     made_at: Time,
     version: Option<u64>,
-    /// None if there are too many POPs.
+    /// `None` if there are too many POPs.
     pop: Option<&'a mut Pop>,
     meters: &'a mut usize,
     /// For each rule of the report, the reason to refuse its claims if the fleet is not known to have it.
@@ -289,11 +287,11 @@ impl Visit<'_> {
         Some(reason)
     }
 
-    /// Limits the claim of `key` on the budget `id`. None if there are too many keys.
+    /// Limits the claim of `key` on the budget `id`. Returns `None` if there are too many keys.
     ///
-    /// Returns the number of the key's entry in the report's plan, the counts that are let through, and the accepted
-    /// part of the POP's demand since its last report of the key, in tokens. The entry is `next`, unless the report
-    /// has an entry for the same key already.
+    /// Otherwise returns the number of the key's entry in the report's plan, the counts that are let through, and the
+    /// accepted part of the POP's demand since its last report of the key, in tokens. The entry is `next`, unless the
+    /// report has an entry for the same key already.
     pub(crate) fn take(
         &mut self,
         id: &BudgetId,
@@ -328,13 +326,11 @@ impl Visit<'_> {
         Measure { quota: rule.quota, version: self.version }
     }
 
-    /// Maximum number of keys that the POP may claim at once.
     fn share(&self) -> usize {
         if *self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE }
     }
 
-    /// The meter of `id`. None if there is none yet, and the POP already has `share` meters. A new meter covers
-    /// `unreported_ns` before the report.
+    /// Meter of `id`; `None` if a new one would exceed `share`. A new meter covers `unreported_ns` before the report.
     fn meter(&mut self, share: usize, id: &BudgetId, unreported_ns: u64, measure: Measure) -> Option<&mut ClaimMeter> {
         let pop = self.pop.as_deref_mut()?;
         // The sweep is here, because the look-up below cannot make room.
@@ -356,7 +352,7 @@ impl Visit<'_> {
     /// Limits the cost of a request: returns the claim on the budget `id` to acquire for `key`, whose `claim`
     /// reports the cost. A cost beyond the rule's maximum is cut to that.
     ///
-    /// A cost that the meter has no token for has to wait. Until then the claim counts one token as spent and keeps
+    /// A cost that finds no token in the meter has to wait. Until then the claim counts one token as spent and keeps
     /// what it holds. The reply shows its POP that the epoch is not over, and the POP reports the cost again.
     pub(crate) fn cost(&mut self, id: &BudgetId, rule: &BudgetRule, key: &Key, claim: Claim) -> Claim {
         if !claim.is_settled() || self.reporter == ReporterKind::Gateway {
@@ -391,8 +387,8 @@ impl Visit<'_> {
     }
 }
 
-/// Maximum length of a ban by `rule`, in milliseconds, over the kept versions; unlimited if no rules are known.
-/// None if it is in none of them.
+/// Maximum length of a ban by `rule`, in milliseconds, over the kept versions; `None` if none has the rule, unlimited
+/// if no rules are known.
 fn ban_ms(rules: Option<&KnownRules>, rule: &BudgetRule) -> Option<u32> {
     let Some(rules) = rules else { return Some(u32::MAX) };
     versions(rules, rule).map(|known| known.ban_ms).max()

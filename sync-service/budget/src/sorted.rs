@@ -19,8 +19,7 @@ impl<K, V> Default for Sorted<K, V> {
 }
 
 impl<K, V> Sorted<K, V> {
-    /// Returns the value of the key that `order` finds equal, or the position to insert it. `order` compares a
-    /// key with the one that is looked for.
+    /// Value of the key that `order` finds equal to the wanted one, or the position to insert it.
     pub(crate) fn find(&mut self, order: impl FnMut(&K) -> Ordering) -> Result<&mut V, usize> {
         let found = self.place(order);
         found.and_then(|at| self.at(at).ok_or(at))

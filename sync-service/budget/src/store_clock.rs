@@ -1,8 +1,8 @@
 //! A weir-sync's estimate of its store's clock.
 //!
-//! That is a wall clock. It may jump ahead, as at a fail-over to a host whose clock is wrong, and would then refill
-//! every budget. A weir-sync's own clock never steps. So it computes the latest time that the store's clock can show,
-//! detects time that was skipped, and sends both with each charge and acquire.
+//! It is a wall clock. It may jump ahead, as at a fail-over to a host whose clock is wrong, and would then refill every
+//! budget. A weir-sync's own clock never steps. So a weir-sync computes the latest time that the store's clock can
+//! show, detects time that was skipped, and sends both with each charge and acquire.
 //!
 //! **A call that arrives when the clock shows more than the latest time is refused**, and nothing is written: the clock
 //! has jumped, or the store hung. The answer has the clock's time, so a weir-sync that still waits can tell the two,
@@ -70,7 +70,7 @@ impl StoreTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreClock {
     shown_us: u64,
-    /// Own time at which that call was sent.
+    /// Own time at which the call that returned `shown_us` was sent.
     sent_us: u64,
     answered_us: u64,
     /// False until the first answer: the time is then a guess.

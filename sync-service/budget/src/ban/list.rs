@@ -36,7 +36,7 @@ pub struct BannedKey {
     pub id: BudgetId,
     /// Remaining time in milliseconds; at most [`BAN_MS_MAX`].
     pub for_ms: u32,
-    /// State of the key. Keys that a list returns do not distinguish an operator's bans.
+    /// State of the key. In the keys that a list returns, an operator's ban is [`BanState::Banned`].
     pub state: BanState,
 }
 
@@ -59,7 +59,7 @@ pub const FORGOTTEN: &str = " -";
 impl FromStr for BannedKey {
     type Err = TextError;
 
-    /// Parses a key; its ban has 0 ms.
+    /// Parses a key, with `for_ms` 0.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let (text, state) = match text.strip_suffix(FORGOTTEN) {
             Some(text) => (text, BanState::Forgotten),
@@ -71,12 +71,12 @@ impl FromStr for BannedKey {
     }
 }
 
-/// State and end of each banned key, in microseconds of any one clock. Regions keep one, and so do stores that have no
-/// list of their own.
+/// Banned and reset keys with their ends, in microseconds of any one clock. Each region keeps a list, and so does a
+/// store that has none of its own.
 #[derive(Debug, Default)]
 pub struct BanList {
     stands: BTreeMap<BudgetId, BanEntry>,
-    /// Ends of the keys: those that are not in `kept`, soonest first, then by text; and then those in `kept`.
+    /// Keys by end and text: first those that are not in `kept`, then the others.
     by_end: BTreeSet<End>,
     /// Keys that are not dropped in favour of others.
     kept: BTreeSet<BudgetId>,
@@ -105,7 +105,7 @@ impl BanList {
         self.live(now_us)
     }
 
-    /// All entries that have a millisecond or more left at `now_us`.
+    /// Entries with at least a millisecond left at `now_us`.
     pub fn live(&self, now_us: u64) -> Vec<BannedKey> {
         let live = self.stands.iter().filter_map(|(id, stands)| {
             let for_ms = remaining_ms(stands.until_us, now_us);
@@ -163,7 +163,6 @@ impl BanList {
         self.stands.values().filter(|stands| !stands.is_forgotten).count()
     }
 
-    /// Sets the keys that are not dropped in favour of others.
     pub(super) fn keep(&mut self, kept: BTreeSet<BudgetId>) {
         let moved: Vec<_> = self.kept.symmetric_difference(&kept).cloned().collect();
         self.kept = kept;
@@ -203,7 +202,7 @@ pub(super) fn until_us(now_us: u64, for_ms: u32) -> u64 {
     now_us.saturating_add(u64::from(for_ms.min(BAN_MS_MAX)) * 1_000)
 }
 
-/// Whole milliseconds from `now_us` to `until_us`, rounded down, so that a ban gets no longer by being passed on.
+/// Whole milliseconds from `now_us` to `until_us`, rounded down, so that passing a ban on does not prolong it.
 pub(super) fn remaining_ms(until_us: u64, now_us: u64) -> u32 {
     u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX)
 }

@@ -15,8 +15,7 @@ pub const LEASE_US_MAX: u64 = 10_000_000;
 pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
 /// Longest time for which a request may hold an epoch without confirmation, in microseconds.
 pub const HELD_US_MAX: u64 = HELD_MS_MAX as u64 * 1_000;
-/// A lease lasts longer for the budget than for the POP by one part in this many, the tolerance for a slower
-/// clock of the POP.
+/// Reciprocal of the part by which a lease is longer for the budget than for the POP, whose clock may be slower.
 pub const DRIFT_PART: u64 = 64;
 /// Value of a token under any policy that does not refill continuously, in nanoseconds of refill.
 pub const WINDOW_TOKEN_NS: u64 = 1_000;
@@ -40,8 +39,8 @@ pub struct AcquireRequest {
     /// [`LEASE_US_MAX`], or [`CALENDAR_LEASE_US_MAX`] under a policy of windows.
     pub lease_us: u64,
     pub refill_policy: RefillPolicy,
-    /// Current window by the clock of the weir-sync that acquires. Needed for months only; without it nothing is
-    /// acquired from these.
+    /// Current window by the clock of the weir-sync that acquires. Only months need it: without it, nothing is acquired
+    /// from them.
     pub window: Option<Window>,
     /// A claim for each of the POP's epochs, usually one; or claims that lease nothing.
     pub claims: Vec<Claim>,
@@ -52,7 +51,7 @@ pub struct Claim {
     pub epoch: u64,
     /// Tokens spent since the epoch began.
     pub admitted: u64,
-    /// Number of tokens to debit beyond those. Zero gives the epoch back.
+    /// Tokens wanted beyond `admitted`. Zero gives the epoch back.
     pub ahead: u32,
     /// Set if one request holds the epoch: the time for which it may continue, in microseconds, from [`LEASE_US_MIN`]
     /// to [`HELD_US_MAX`]. When the epoch is given back, more may have been spent than was debited.
@@ -119,8 +118,8 @@ impl AcquireRequest {
         price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns())
     }
 
-    /// Marks the `leases` that are short of tokens which others hold: of the `outstanding` tokens, all but
-    /// their own. For tokens of a window, and places in flight, the wait is the time to ask again instead.
+    /// Marks the `leases` that lack tokens which other claims hold: those `outstanding` that are not their own. Windows
+    /// and places in flight have no marks; their wait is the time to ask again.
     pub fn record_returns(&self, leases: &mut [Leased], outstanding: u64) {
         if !matches!(self.refill_policy, RefillPolicy::Continuous | RefillPolicy::Sliding(_) | RefillPolicy::Log(_)) {
             return;
@@ -178,7 +177,7 @@ impl Claim {
         self.kind != ClaimKind::Lease
     }
 
-    /// Time for which the POP may spend its tokens if a request holds the epoch, in microseconds; else none.
+    /// Time for which the POP may spend the tokens of an epoch that a request holds, in microseconds; else `None`.
     pub fn leased_us(&self) -> Option<u64> {
         self.held_us.map(|us| us.clamp(LEASE_US_MIN, HELD_US_MAX))
     }

@@ -14,7 +14,7 @@ use crate::push::PushState;
 
 /// Maximum number of bytes of pushed keys sent to a POP in a second, and at once.
 pub const PUSH_BYTES_PER_S: u64 = 40_000;
-/// Size of a pushed key without its value, in bytes, at most or nearly: the index of a rule, a quota, a grant.
+/// Approximate size of a pushed key without its value, in bytes: the index of a rule, a quota and a grant.
 const PUSHED_BYTES: u64 = 32;
 /// A grant counts as unchanged while its ratio differs by less than one part in this many.
 const SAME_PART: u32 = 16;
@@ -112,7 +112,7 @@ impl HeldGrants {
         now_sent
     }
 
-    /// Forgets the grants that are due to be repeated anyway.
+    /// Forgets the grants whose lease has ended.
     pub(super) fn sweep(&mut self, now: Time) {
         self.sent.retain(|_, sent| now.nanos_since(sent.at) < sent.lease_ns());
     }

@@ -68,7 +68,7 @@ impl HotKeys {
         self.tracked.get_mut(self.serials.get(id)?)
     }
 
-    /// Drops the least important of a few keys, different ones each time; false if the newcomer is the least.
+    /// Drops the least important of a few keys, different ones each time; returns false if none is below the newcomer.
     fn make_room(&mut self, newcomer: &Division) -> bool {
         self.dropped += 1;
         let from = self.next_leaving;
@@ -112,7 +112,7 @@ impl HotKeys {
         let mut unseen = Vec::new();
         for key in fleet {
             match self.get(&key.id) {
-                // A key that rests elsewhere brings nothing new to a region that has it.
+                // A key that rests elsewhere is nothing new to a region that has it.
                 Some(known) if key.rests || now.nanos_since(known.at) < age_ns => {}
                 // The quota that POPs here report is newer.
                 Some(known) if known.is_reported(now) => unseen.push(known.named()),
@@ -124,8 +124,8 @@ impl HotKeys {
         unseen
     }
 
-    /// Rule names and grants to push to the sender of `report` beside the keys it `asked` for. A key that its POP has
-    /// demand for is left out while all requests are let through: the last reply for it is more precise.
+    /// Rule names and grants to push to the sender of `report`, for keys other than those it `asked` for. A key that
+    /// its POP has demand for is left out while all requests are let through: the last reply for it is more precise.
     pub fn pushes<'a>(
         &mut self,
         now: Time,
@@ -187,7 +187,7 @@ pub const RESTING_NS: u64 = 2 * SECOND_NS;
 pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
 /// Time for which a key counts as reported, in nanoseconds: hot keys are reported every interval.
 const REPORTED_NS: u64 = SECOND_NS;
-/// Time without a new account after its budget was due to be read, in nanoseconds, until a key is forgotten.
+/// Time after which a key without a new account is forgotten, in nanoseconds since its budget was due to be read.
 const LOST_NS: u64 = 10 * SECOND_NS;
 
 #[derive(Clone, Debug)]
@@ -203,7 +203,7 @@ struct Tracked {
     listed_at: Time,
     /// Interval after `at` at which its budget is read, and after `listed_at` at which it is listed again if it rests.
     look_ns: u64,
-    /// Short name of the key for the POPs that hold it; later keys have higher ones.
+    /// Number of the key in the records of sent grants; later keys have higher ones.
     serial: u64,
 }
 
@@ -224,8 +224,8 @@ impl Tracked {
         new
     }
 
-    /// Updates the key from the newer account of `entry`, unless that has a quota from the list that POPs here
-    /// do not report.
+    /// Updates the key from the newer account of `entry`, unless that has a quota from the list and POPs here report
+    /// another one.
     fn renew(&mut self, entry: &PlanEntry, division: &Division, now: Time) {
         if entry.is_reported() {
             self.reported_at = now;
@@ -255,7 +255,7 @@ impl Tracked {
         now.nanos_since(self.reported_at) < REPORTED_NS
     }
 
-    /// True if it has to be listed for the other regions now: a hot key if POPs here report it (or it would stay there
+    /// True if it has to be listed for the other regions now: a hot key if POPs here report it (or it would stay listed
     /// for ever, with a quota that no POP has any more), a resting one if no region has listed it for a while.
     fn is_to_be_named(&self, now: Time) -> bool {
         let is_due = now.nanos_since(self.listed_at) >= self.look_ns && !self.is_lost(now);

@@ -11,9 +11,8 @@
 //! | others have hot keys | [`Hub::listed`] | [`Look`]: accounts of their budgets | [`Hub::looked`] |
 //! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: the banned keys | [`Hub::bans_listed`] |
 //!
-//! An operator bans a key with [`Hub::ban`]. An operator resets a key with [`Hub::forget`], which is called
-//! once the store has forgotten its budget. An answer to a question asked before that may be about the
-//! forgotten budget, and is discarded.
+//! [`Hub::ban`] bans a key for an operator. [`Hub::forget`] resets one, once the store has forgotten its budget. An
+//! answer to a question asked before that may be about the forgotten budget, and is discarded.
 //!
 //! A question that the store does not answer is dropped, except for a report: its POP waits for a reply, and
 //! gets one from the region's own share.
@@ -145,7 +144,7 @@ pub struct Query<T> {
 
 /// The keys that are hot here, to be added to the list that regions share.
 pub type Listing = Query<HotKey>;
-/// Budgets to read, since another region lists them or they rest here, as charges of nothing for no POP.
+/// Budgets to read, because another region lists them or they rest here: charges of nothing, for no POP.
 pub type Look = Query<PlanEntry>;
 
 impl Hub {
@@ -170,7 +169,8 @@ impl Hub {
         }
     }
 
-    /// Sets the rules of all kept rule set versions, `newest` being the latest. Claims under others are refused or wait.
+    /// Sets the rules of all kept versions of the rule set; `newest` is the latest. Other rules' claims wait or are
+    /// refused.
     pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.limits.set_rules(newest, rules);
     }
@@ -219,8 +219,8 @@ impl Hub {
         self.pops.all(now)
     }
 
-    /// Sets the bans of operators' overrides, each with its end in milliseconds since 1970; `date_ms` is that time at
-    /// `now`. Keys whose overrides were withdrawn are reset.
+    /// Sets the bans of operators' overrides, each with its end in milliseconds since 1970; `date_ms` is `now` in that
+    /// unit. Keys whose overrides were withdrawn are reset.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, overrides: &[(BudgetId, u64)]) {
         for id in self.bans.stand_by(now, date_ms, overrides) {
             self.forget_here(&id);
@@ -313,7 +313,7 @@ impl Hub {
         (!items.is_empty()).then_some(Query { items, asked_at: now })
     }
 
-    /// Applies the accounts that are in reach. POPs are sent grants for them with their next replies.
+    /// Applies the accounts of those budgets that could be read. POPs are sent grants for them with their next replies.
     pub fn looked<E>(&mut self, now: Time, look: Look, mut accounts: Vec<Result<Account, E>>) {
         let Query { items, asked_at } = look;
         self.share(now).limit_fan_outs(accounts.iter_mut().flatten());

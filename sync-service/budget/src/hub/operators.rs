@@ -33,8 +33,7 @@ pub struct BudgetState {
     pub quota: Quota,
     pub refill_policy: RefillPolicy,
     pub level_milli: i64,
-    /// Nanoseconds of refill until full; of a strict budget,
-    /// [`Escrow::deficit_ns`](crate::escrow::Escrow::deficit_ns).
+    /// Nanoseconds of refill until full; for a strict budget, [`AcquireResult::deficit_ns`].
     pub deficit_ns: u64,
     pub fan_out: u32,
     pub outstanding: u64,
@@ -149,7 +148,7 @@ impl Hub {
     }
 }
 
-/// Counts of an acquire: reports have no requests that a strict rule limited, only the tokens that POPs wanted.
+/// Counts of an acquire. A report does not state the requests that a strict rule limited, only the tokens wanted.
 fn acquired_counts(acquire: &AcquireRequest, acquired: &AcquireResult) -> TokenCounts {
     let wanted =
         acquire.claims.iter().zip(&acquired.leases).filter(|(claim, lease)| {
@@ -181,8 +180,8 @@ pub struct Figures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleFigures {
     pub owed: RuleDebts,
-    /// Maximum number of tokens that a key can get above its quota while no exchange of a POP fails twice in a
-    /// row. None if no report has contained the rule recently.
+    /// Maximum number of tokens that a key can get above its quota while no exchange of a POP fails twice in a row.
+    /// `None` if no report has contained the rule recently.
     pub bound: Option<u64>,
 }
 

@@ -19,8 +19,8 @@ use crate::id::{Hashed, RuleName};
 use crate::offline::{LastState, OfflineBudgets, RuleDebts, Share, UnfilledBudgets};
 use crate::report_limits::{Passed, RefusedClaimReason, ReporterKind, demand_milli_max};
 
-/// Plan of a report, and which of its charges and acquires answers which key. Several of its keys may belong to one
-/// budget, if its bucket was recreated.
+/// Charges and acquires that a report asks for, and the one that answers each of its keys. Several keys may belong to
+/// one budget, if the POP's bucket was recreated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     pub(super) entries: Vec<PlanEntry>,
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) news: Vec<TokenCounts>,
     /// For each key of the report, in order, the accepted part of the POP's new demand, in tokens.
     pub(super) asked: Vec<u64>,
-    /// An entry for each key that its POP may not claim now. It is not sent to the store, but gets a grant.
+    /// Entries of the keys that the POP may not claim now. They are not sent to the store, but get a grant.
     pub(super) uncharged: Vec<PlanEntry>,
     /// Budgets of refused keys, except strict ones.
     refused: Vec<BudgetId>,
@@ -38,7 +38,7 @@ pub(super) struct Plan {
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// An entry. If it is clipped, a part of the claim has to wait.
+    /// An entry of the plan. If it is clipped, a part of the claim has to wait.
     Entry {
         at: usize,
         is_clipped: bool,
@@ -48,7 +48,7 @@ enum Answer {
         claim: usize,
     },
     Uncharged(usize),
-    /// None: the claim is refused.
+    /// The claim is refused.
     Refused {
         is_strict: bool,
     },
@@ -101,7 +101,7 @@ impl Plan {
         self.uncharged.push(entry);
     }
 
-    /// Refuses the next key: its POP keeps to its own bucket, or has no token if the rule is strict.
+    /// Refuses the next key. The POP then limits by its own bucket alone, or gets no tokens if the rule is strict.
     fn refuse_next(&mut self, is_strict: bool, id: BudgetId) {
         self.answer(Answer::Refused { is_strict }, 0);
         if !is_strict {
@@ -289,8 +289,8 @@ impl Grants {
         divide(entry, account, None, &self.region, &self.terms)
     }
 
-    /// Allowance for an entry after `account` was charged. For a region that is offline, `entry` has its share of
-    /// the quota; other regions know a hot key by `whole`.
+    /// Allowance for an entry after `account` was charged. For a region that is offline, `entry` has the region's share
+    /// of the quota, and `whole` is listed for other regions if it is hot.
     fn allow(&mut self, now: Time, whole: &PlanEntry, entry: &PlanEntry, account: &Account) -> Allowance {
         self.unfilled.record(&entry.id, LastState::of(entry, account, now));
         let own = self.floors.charge(now, entry, entry.sharing.floor(&self.region), account);

@@ -59,7 +59,7 @@ struct Planned {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
     pub(super) quota: Quota,
-    /// Rule set that the POP runs. None if the fleet has none: the POP's rules are then its own, and are accepted.
+    /// Rule set that the POP runs; `None` if the fleet has none: the POP's rules are its own then, and are accepted.
     pub(super) version: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Measure {
 struct Counted {
     epoch: u64,
     passed: u64,
-    /// Part of them that the store has charged.
+    /// Part of `passed` that the store has charged.
     settled: u64,
 }
 
@@ -77,7 +77,7 @@ struct Counted {
 pub(crate) struct Passed {
     pub(crate) admitted: u64,
     pub(crate) unconfirmed: u64,
-    /// True if that is not all; the rest has to wait until the meter has refilled.
+    /// True if a part is not let through; it has to wait until the meter has refilled.
     pub(crate) is_clipped: bool,
 }
 
@@ -124,7 +124,7 @@ impl ClaimMeter {
         (asked, claimed - asked)
     }
 
-    /// Refills for a report made at `made_at` and received at `now`; returns the tokens that it holds.
+    /// Refills for a report made at `made_at` and received at `now`; returns the tokens that the meter then holds.
     pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
         self.seen_at = now;
         let passed_ns = made_at.nanos_since(self.at);
@@ -160,7 +160,7 @@ impl ClaimMeter {
         }
     }
 
-    /// True if dropping it at `now` loses nothing: it is full, and its key was not reported for `kept_ns`, or
+    /// True if dropping the meter at `now` loses nothing: it is full, and its key was not reported for `kept_ns`, or
     /// for `unsettled_kept_ns` if the store has not charged all that was let through.
     pub(super) fn is_over(&self, now: Time, kept_ns: u64, unsettled_kept_ns: u64) -> bool {
         let is_settled = self.epochs.iter().all(|counted| counted.settled >= counted.passed);
@@ -227,8 +227,8 @@ pub const SPAN_NS: u64 = 30 * SECOND_NS;
 pub const OF_ONE_POP_MAX: usize = 65_536;
 /// Time for which a full meter is kept after the last report of its key, in nanoseconds.
 pub(super) const KEPT_NS: u64 = 10 * SECOND_NS;
-/// The same if the store has not charged all that it let through, and the POP has at most half its share of meters: it
-/// claims those tokens again.
+/// Like `KEPT_NS`, while the store has not charged all that was let through and the POP has at most half its share of
+/// meters: the POP claims those tokens again.
 const UNSETTLED_KEPT_NS: u64 = 120 * SECOND_NS;
 /// Capacity for bans that a POP may announce at once, in nanoseconds of their refill: as many as a list keeps.
 const BANS_NS: u64 = 10 * SECOND_NS;

@@ -126,8 +126,7 @@ pub(super) fn first(all: Vec<TopKey>, most: usize) -> ReplicaTopKeys {
     ReplicaTopKeys { keys: chosen.into_iter().map(|(key, _)| key).collect(), unseen }
 }
 
-/// Merges the messages of replicas (`region/replica`): sums the figures for each key, and the upper limits for
-/// keys that are not listed.
+/// Sums the messages of replicas (`region/replica`): the figures by key, and the upper limits for keys not listed.
 pub fn together<'a>(messages: impl IntoIterator<Item = (&'a str, ReplicaTopKeys)>) -> (Vec<FleetTopKey>, Unseen) {
     let (mut keys, mut unseen) = (BTreeMap::new(), Unseen::default());
     for (replica, ReplicaTopKeys { keys: listed, unseen: there }) in messages {

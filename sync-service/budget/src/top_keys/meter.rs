@@ -118,8 +118,7 @@ pub const KEPT: usize = 512;
 pub const HALF_NS: u64 = 10 * SECOND_NS;
 const BURST_WEIGHT: u64 = 1 << 20;
 
-/// Weight of `tokens` of a quota with this burst. In units of bursts, a rule that counts bytes does not
-/// outweigh one that counts requests.
+/// Weight of `tokens` in bursts, so that a rule that counts bytes does not outweigh one that counts requests.
 pub(super) fn weight(tokens: u64, burst: u32) -> u64 {
     scaled(tokens, BURST_WEIGHT, burst.into()).min(1 << 60)
 }
@@ -144,8 +143,8 @@ impl Worn {
         self.0 /= 2;
     }
 
-    /// Upper limit for a key without a weight, in thousandths of a burst per second. A steady rate weighs at
-    /// least its tokens of [`HALF_NS`].
+    /// Upper limit for a key without a weight, in thousandths of a burst per second. A steady rate weighs at least its
+    /// tokens of [`HALF_NS`].
     pub(super) fn unseen_milli(self) -> u64 {
         let milli =
             u128::from(self.0) * 1_000 * u128::from(SECOND_NS) / (u128::from(BURST_WEIGHT) * u128::from(HALF_NS));

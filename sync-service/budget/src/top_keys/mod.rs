@@ -61,14 +61,13 @@ struct Known {
     last: LastState,
     /// Weights of limited and of admitted tokens.
     weights: [u64; 2],
-    /// Tokens that were admitted and are not in the demand yet, which their workers report later.
+    /// Admitted tokens that are not in the demand yet: their workers report it later.
     early: u64,
     /// Time since which it has been limited, and time of its last limited request.
     limited: Option<(Time, Time)>,
 }
 
 impl TopKeys {
-    /// Records a report's figures of `pop` for the key `id` at `now`.
     pub fn observe(&mut self, now: Time, pop: &str, id: &BudgetId, used: &Use) {
         self.halve(now);
         if let Some(known) = self.keys.get_mut(id) {
@@ -99,7 +98,7 @@ impl TopKeys {
     pub fn message(&self, now: Time, most: usize) -> ReplicaTopKeys {
         let top_key = |(id, known): (&BudgetId, &Known)| known.top_key(now, id);
         let mut all: Vec<TopKey> = self.keys.iter().map(top_key).filter(TopKey::has_figures).collect();
-        // Sorted, so that the same ones of equal keys are chosen each time.
+        // Sorted, so that the choice among equal keys is always the same.
         all.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         let mut message = fleet::first(all, most);
         let [limited, admitted] = self.worn.map(Worn::unseen_milli);
