@@ -56,8 +56,7 @@ local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST +
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
--- The clock has jumped, or the call is late. The caller can distinguish the two, and repeats the call if it
--- still waits.
+-- The caller can tell a jump of the clock from a late call, and repeats the call if it still waits.
 if now > latest then
   return {err = string.format('LATE %.0f', now)}
 end
@@ -134,8 +133,7 @@ local function forget(ended_us)
   end
 end
 
--- Part of the time since the clock showed `since` that did not pass, according to the jumps that the caller
--- observed.
+-- Part of the time since the clock showed `since` that did not pass, according to the jumps that the caller observed.
 local function skipped(since)
   return math.min(since <= jump_seen and jumped or 0, math.max(0, now - since))
 end
@@ -176,7 +174,7 @@ if is_lost then
   deficit_us, deficit_ns = price(burst)
 end
 
--- Adds `tokens` to the log, which may have been spent as late as at `us`.
+-- Adds `tokens`, which may have been spent as late as `us`, to the log.
 local function record_spent(us, tokens)
   if is_log and tokens > 0 then
     log = log .. whole(us + longest_us) .. ' ' .. whole(tokens) .. ' '
@@ -221,7 +219,7 @@ local function pass(to)
   at = to
 end
 
--- A clock that steps refills nothing, and leases last as long as they had left, and no longer.
+-- A step of the clock refills nothing, and leases keep the time that they had left.
 local step_us = math.min(0, now - at)
 if step_us == 0 then
   step_us = skipped(at)
@@ -287,8 +285,7 @@ local function window_ends()
   return ends - now > longest_us and now or ends
 end
 
--- Tokens that may have been spent later than at `us`: those not given back of leases that ended after it, or go
--- on.
+-- Tokens that may have been spent later than at `us`: those not given back, of leases that end after it.
 local function held_after(us)
   local tokens = 0
   if last_us > us then
@@ -331,8 +328,7 @@ if is_read then
   forget(ENDED_KEPT_US)
 end
 
--- Weight of the previous window, if the current one lasts for another `left` microseconds. Both are whole
--- steps, so that the product is exact.
+-- Weight of the previous window when this one has `left` microseconds left. In whole steps, so the product is exact.
 local steps = longest_us / STEP_US
 local function weighed(left)
   return math.ceil(before * math.ceil(math.min(left, longest_us) / STEP_US) / steps)
@@ -343,8 +339,7 @@ local function room_at(tokens, room)
   return tokens == 0 and longest_us or math.min(longest_us, math.floor(room * steps / tokens) * STEP_US)
 end
 
--- Time until `tokens` fit a sliding window: once enough of the previous window has faded, or of this one when
--- it is the previous one.
+-- Time until `tokens` fit a sliding window, as Escrow::fades_us.
 local function fades(tokens)
   local room = math.max(0, burst - tokens)
   if deficit_us <= room then
@@ -379,7 +374,6 @@ end
 
 local given = 0
 
--- Adds tokens to the deficit.
 local function debit(tokens)
   local us, ns = price(tokens)
   deficit_ns = deficit_ns + ns
@@ -409,7 +403,7 @@ local function take_turn(spent, ahead)
   return ahead, math.ceil(rounded_up(begins_us, begins_ns) / 1000), lease_ms
 end
 
--- Adds tokens to the deficit, whatever the level is.
+-- Adds tokens to the deficit, up to its maximum.
 local function debit_all(tokens)
   debit(tokens)
   if deficit_us >= DEFICIT_US_MAX then
@@ -417,7 +411,6 @@ local function debit_all(tokens)
   end
 end
 
--- Subtracts tokens from the deficit.
 local function credit(tokens)
   local us, ns = price(tokens)
   if longer(us, ns, deficit_us, deficit_ns) then
@@ -429,8 +422,7 @@ local function credit(tokens)
   end
 end
 
--- Ends an epoch whose request cost more than was debited for it, and debits the rest, whatever the level is.
--- Returns the number of tokens debited.
+-- Ends an epoch whose request cost more than was debited, and debits the rest (Escrow::overdraw); returns the rest.
 local function overdraw(field, holder, spent)
   local unspent = holder[3] > now and holder[1] - holder[2] or 0
   outstanding = outstanding - unspent
@@ -442,8 +434,8 @@ local function overdraw(field, holder, spent)
   return tokens
 end
 
--- Time until there are `tokens`, more than there are now. A claim that has `own` of the outstanding tokens asks
--- again sooner for tokens of a window, and for places, that others hold.
+-- Time until the level is `tokens`, which is more than now. If other claims hold tokens of a window or places in
+-- flight, it is the time to ask again; `own` is this claim's part of the outstanding tokens.
 local function wait(tokens, own)
   if is_steady then
     local us, ns = price(tokens)
@@ -457,8 +449,7 @@ local function wait(tokens, own)
   return outstanding > own and math.min(wait_us, ask_again_us) or wait_us
 end
 
--- True if a token can be consumed: it has to be known which window it counts in, and requests in flight must
--- hold theirs.
+-- True if tokens can be consumed at once: their window must be known, and places in flight are held by requests.
 local function may_take()
   return not (is_log and longest_us == 0) and (is_steady or is_log or now < end_us)
 end
@@ -494,8 +485,7 @@ local function remove_from_log(tokens)
   return tokens - rest
 end
 
--- Gives tokens back, at most the deficit less the outstanding ones. Returns the same as `answer`. Turns and
--- places in flight cannot be given back this way.
+-- Gives tokens back, at most the deficit less the outstanding ones (Escrow::refund). Returns the same as `answer`.
 local function refund(tokens)
   if is_turns or not may_take() then
     return REFUSED, 0, 0
@@ -512,8 +502,7 @@ local function refund(tokens)
   return tokens, 0, 0
 end
 
--- Handles one claim. Returns the sum of tokens debited for its epoch, the wait for more, and the length of the
--- lease, both in milliseconds.
+-- Handles one claim. Returns the tokens debited for its epoch, the wait for more, and its lease, both in milliseconds.
 local function answer(field, spent, ahead, hold_us, hold_until_us)
   if is_turns then
     return take_turn(spent, ahead)
@@ -569,7 +558,6 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
     holders[field], updates[field] = holder, holder
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
-  -- No whole token is left.
   local wait_us = tokens < need and wait(1, holder[1] - holder[2]) or 0
   return holder[1], math.ceil(wait_us / 1000), ms
 end
@@ -612,8 +600,7 @@ if not head.is_new or is_lost or given > 0 then
   -- the clock may step back.
   local full_us = is_log and longest_us or deficit_us
   local kept_us = math.max(0, last_us - now) + full_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
-  -- Redis expires keys by its clock, too: if it jumps ahead, only budgets that would have been full soon are
-  -- lost.
+  -- Redis expires keys by its clock, too: if it jumps ahead, only budgets that would have been full soon are lost.
   kept_us = kept_us + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * full_us)
   if not (is_steady or is_log) then
     kept_us = math.max(0, end_us - now, last_us - now) + window_kept_us

@@ -44,7 +44,7 @@ impl Ceiling {
         Self { most, rules: Mutex::default() }
     }
 
-    /// Returns for each key if there is room for it. A key with room counts from now on.
+    /// Returns `Ok` for each key that there is room for; the key then counts from now on.
     pub(super) fn admit<'a>(
         &self,
         now: Instant,

@@ -54,14 +54,12 @@ end
 
 local time = redis.call('TIME')
 local store_now = time[1] * 1000000 + time[2]
--- The clock has jumped, or the call is late. The caller can distinguish the two, and repeats the call if it
--- still waits.
+-- The caller can tell a jump of the clock from a late call, and repeats the call if it still waits.
 if store_now > latest then
   return {err = string.format('LATE %.0f', store_now)}
 end
 
--- Finds a record. It is created for the first budget with several counts: few have them, and creating a
--- function takes time.
+-- Finds a record; created for the first budget with several counts, since few have them and a function costs time.
 local record_of
 local answers, answers_len = {write('<d', store_now)}, 1
 -- Index of the next source among the arguments, and position of its row in `rows`.
@@ -99,8 +97,7 @@ for k = 1, #KEYS do
     state = ''
   end
 
-  -- The budget's own time: the store's without its steps. It skips the jumps that the caller observed since the last
-  -- charge, and never goes back.
+  -- The budget's own time: the store's without its steps and observed jumps. It never goes back.
   if jumped > 0 then
     local since = at > ahead and at - ahead or 0
     if since <= jump_seen and store_now > since then
@@ -148,9 +145,7 @@ for k = 1, #KEYS do
     forgiven = forgiven < -deficit_us and -deficit_us or forgiven
   end
 
-  -- Adopt this quota: the deficit stays the same fraction of a burst. For a larger burst, debt beyond one burst keeps
-  -- its tokens instead. If the deficit is then fewer tokens than were missing, the difference is forgiven; for a
-  -- larger burst it is never fewer.
+  -- Adopt this quota, as Budget::go_by.
   local is_other = was_us ~= token_us or was_ns ~= token_ns or was_fill ~= fill_us
   if is_other and (deficit_us > 0 or deficit_ns > 0 or forgiven ~= 0) then
     local old_token, new_token = was_us + was_ns / 1000, token_us + token_ns / 1000
@@ -167,8 +162,8 @@ for k = 1, #KEYS do
   answers_len = answers_len + 1
   local answer_at = answers_len
   local charged
-  -- Record of the current count, and its position in `state`, if it is there. For several counts: updated
-  -- records by position, and new records.
+  -- Record of the current count, and its position in `state`, if it is there. For several counts: updated records by
+  -- position, and new records.
   local record_admitted, record_seen, record_made, record_delay, place
   local places, fresh, added = nil, nil, ''
   local is_only = counts == 1
@@ -256,9 +251,7 @@ for k = 1, #KEYS do
         between = earlier > 0 and between + earlier or between
       end
       if new > 0 then
-        -- New tokens were admitted since the record was made, unless a POP cannot admit that number in that
-        -- time; then the record was late. If some of the tokens are confirmed to the POP, the store has lost
-        -- their charge: the report's span begins after it.
+        -- The span of the new tokens, as in Budget::charge.
         local span = new > unconfirmed and span_us + FORGOTTEN_US_MAX or span_us
         local least = new * token_us + floor(new * token_ns / 1000) - fill_us
         if since < least then

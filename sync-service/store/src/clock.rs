@@ -34,7 +34,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Creates the set without any answer yet: the machine's wall clock is the initial guess.
+    /// Creates clocks without an answer yet: the machine's wall clock is the initial guess.
     pub(crate) fn new() -> Self {
         let last = Mutex::new(StoreClock::new(unix_us(), 0));
         Self { started: Instant::now(), jumps: AtomicU64::new(0), last }
@@ -126,7 +126,7 @@ impl ServerClock {
     }
 }
 
-/// Time of the clock if the answer refuses a call as late; none otherwise.
+/// Time of the clock if the answer refuses a call as late.
 pub(super) fn late_us(answer: &Value) -> Option<u64> {
     let Value::ServerError(error) = answer else { return None };
     error.details().filter(|_| error.code() == LATE)?.parse().ok()

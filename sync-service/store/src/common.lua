@@ -1,5 +1,4 @@
--- The beginning of all scripts but those of budgets: the server's time, and what they share. The limits in capitals
--- are defined in lines before this text.
+-- Common beginning of all scripts except those of budgets. The lines before this text define the limits in capitals.
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -10,7 +9,7 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- Deletes what another program left under these names, of another type than `expected`.
+-- Deletes keys of another type than `expected`, which another program left under these names.
 local function replace_others(expected, names)
   for _, name in ipairs(names) do
     local kind = redis.call('TYPE', name).ok

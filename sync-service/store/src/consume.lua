@@ -1,7 +1,8 @@
 -- Consumes tokens of strict budgets: the same as acquire.lua with one take for each of them, at a third of the cost,
 -- but only for simple cases, which most are. For a budget where a lease may have ended, a window begins or the clock
--- has stepped, or that acquire.lua did not write, it changes nothing and returns -1. That does not depend on the number
--- of tokens: of two takes of one budget, acquire.lua may not execute the first after this script executed the second.
+-- has stepped, or that acquire.lua did not write, it changes nothing and returns -1. The number of tokens does not
+-- matter for that: otherwise acquire.lua might execute the first of two takes of one budget after this script executed
+-- the second.
 --
 -- KEYS      the budgets, as acquire.lua keeps them: with continuous refill or windows
 -- ARGV      four per budget: tokens wanted, all or none; tokens of the full budget; whole microseconds in which a
@@ -101,7 +102,7 @@ local function take(key, tokens, burst, token_us, token_ns)
     if not is_held_up then
       return got, us, ns, outstanding, wait_us
     end
-    -- The refill that leases alone hold up has to be written.
+    -- Refill that leases held up is not made up for, so the deficit has to be written.
     more_us, more_ns = us, ns
   end
   if last_us == 0 then
@@ -111,7 +112,7 @@ local function take(key, tokens, burst, token_us, token_ns)
       keep(key, more_us)
     end
   elseif refills and now + more_us + 1 + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * more_us) > last_us + ENDED_KEPT_US then
-    -- It is kept until ENDED_KEPT_US after `last_us` and a margin, so that is extended here.
+    -- The key expires ENDED_KEPT_US and a margin after `last_us`, so both are extended here.
     call('HSET', key, 'deficit_us', format('%.0f', more_us), 'deficit_ns', more_ns, 'at_us', now_text,
       'last_us', format('%.0f', math.max(last_us, now)))
     keep(key, more_us + math.max(0, last_us - now))

@@ -79,7 +79,7 @@ enum Login {
     /// No login: most sentinels have no passwords.
     Nobody,
     Server,
-    /// The sentinels' user; the servers' if there is no other.
+    /// The sentinels' own login; the servers' if there is none.
     Sentinel,
 }
 

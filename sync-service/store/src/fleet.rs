@@ -34,8 +34,8 @@ pub struct Seen {
     pub age_us: u64,
 }
 
-/// Summary of `records` at `now_us`, by POP. Of several from one replica, the latest counts. Of those from
-/// several replicas, the lowest version counts, among all that are about as new as the newest.
+/// Summary of `records` at `now_us`, by POP. Of the records of one replica, the latest counts. Of those of several
+/// replicas, the lowest version counts, among all that are at most [`SILENT_NS`] older than the newest.
 pub fn seen<'a>(records: impl Iterator<Item = PopRecord<'a>>, now_us: u64) -> Vec<Seen> {
     let mut latest: BTreeMap<(&str, &str), PopRecord<'_>> = BTreeMap::new();
     for record in records {

@@ -8,8 +8,7 @@
 --
 -- Returns   {now_ms, {key, ...}, {key, ...}}: keys on the list, and keys that left it
 
--- More milliseconds than any clock shows until 2109. The product with the highest rank still fits a double
--- exactly.
+-- More milliseconds than any clock shows until 2109. The product with the highest rank still fits a double exactly.
 local RANK = 4398046511104
 
 local key, changed = KEYS[1], KEYS[2]
@@ -22,8 +21,7 @@ local function drop(gone)
     redis.call('ZADD', changed, whole(now_ms), member)
   end
 end
--- Drop the keys that have ended, rank by rank, and those whose end is too far ahead: the clock has stepped back
--- since.
+-- Drop the keys that have ended, rank by rank, and those whose end is too far ahead: the clock has stepped back since.
 local above = '-inf'
 for rank = 0, RANK_MAX do
   local over = rank * RANK + now_ms

@@ -20,7 +20,7 @@ impl RedisKeys {
         format!("{}:{name}", self.0)
     }
 
-    /// Name of a key that a fleet has one of, in the cluster slot of `beside`, another such key.
+    /// Name of a key that exists once per fleet, in the cluster slot of `beside`, another such key.
     pub fn beside(&self, beside: &str, name: &str) -> String {
         self.one(&format!("{{{}}}:{name}", self.one(beside)))
     }

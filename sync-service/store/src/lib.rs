@@ -4,9 +4,8 @@
 //! set. It has its own clock, so that all weir-syncs that share it agree on the time. Both stores compute the same to
 //! the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels of Redis.
 //!
-//! It leaves out the arithmetic of budgets: that is weir-budget's, of which the Lua scripts are translations. Rule
-//! sets, overrides and top keys are opaque texts to it. When to charge, and what to do without a store, is up to
-//! weir-sync.
+//! The arithmetic of budgets is weir-budget's; the Lua scripts are translations of it. Rule sets, overrides and top
+//! keys are opaque texts here. weir-sync decides when to charge, and what to do without a store.
 //!
 //! ```
 //! use std::time::Duration;
@@ -104,8 +103,7 @@ pub trait Store: Send + Sync {
     /// Adds bans and resets to the list that all regions share, and returns it (see [`weir_budget::ban::BanList`]).
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>>;
 
-    /// Stores a rule set as a new version, or begins or ends a canary (see [`rules`]); or returns the reason for
-    /// refusing that.
+    /// Stores a rule set as a new version, or begins or ends a canary (see [`rules`]); may refuse it with the reason.
     fn change_rules<'a>(&'a self, change: &'a RulesChange<'a>) -> StoreFuture<'a, RulesResult>;
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>>;
@@ -172,7 +170,7 @@ pub enum StoreError {
     Unconfirmed(u128),
     #[error("the store refused: {0}")]
     Refused(String),
-    /// The rule has this many keys, the maximum, and this would be one more.
+    /// The rule has this number of keys, the maximum.
     #[error("the rule has {0} keys in the store, the most that store_keys_max allows")]
     Full(usize),
     #[error("the store's answer is not what was expected: {0}")]

@@ -5,8 +5,8 @@
 //! the same commands, has succeeded. So a replica, a full or loading Redis, a user with too few rights and a
 //! cluster's node are detected, with the reason.
 //!
-//! Redis may be far away, so commands are sent together where possible. The time-out of an answer is added to
-//! the shortest recent round trip: that is the distance, and only time beyond it is slowness of Redis.
+//! Redis may be far away, so commands are sent together where possible. An answer may take the time-out and the
+//! shortest recent round trip: that is the distance, and only time beyond it is slowness of Redis.
 
 mod keeper;
 
@@ -45,7 +45,7 @@ impl LinkTarget {
     /// Commands of a probe; their answers are not needed. They call the commands of all scripts, which detects a
     /// replica, a full or loading Redis, and a user with too few rights.
     pub(crate) fn probe(&self) -> Pipeline {
-        // They expire. A node of a cluster refuses the keys for a single server.
+        // The keys expire. A node of a cluster refuses those for a single server.
         let keys = match &self.node {
             None => ["probe", "{probe}:set"].map(|name| self.keys.one(name)),
             Some((_, tag)) => ["", ":set"].map(|end| self.keys.one(&format!("{{{tag}}}{end}"))),
@@ -147,7 +147,7 @@ impl Link {
         matches!(&*self.state.borrow(), LinkState::Down(_))
     }
 
-    /// Waits for a connection that was opened later than that of this number.
+    /// Waits for a connection that was opened after the one with this number.
     pub(crate) async fn is_newer_than(&self, generation: u64) {
         let mut states = self.state.subscribe();
         let is_newer = |state: &LinkState| matches!(state, LinkState::Up { open, .. } if open.generation > generation);

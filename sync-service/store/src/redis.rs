@@ -9,8 +9,8 @@
 //!
 //! # Connections
 //!
-//! Connections, pipelines, errors and TLS are the `redis` crate's. Its `ClusterConnection` was tried and its `Sentinel`
-//! read, both of version 1.8. Neither is used:
+//! Connections, pipelines, errors and TLS are the `redis` crate's. Its `ClusterConnection` was tried, and the code of
+//! its `Sentinel` read, both of version 1.8. Neither is used:
 //!
 //! - A cluster's pipeline must be of one slot, so each key is a request of its own. A report of 64 keys to three local
 //!   masters takes 700 to 850 us, and 380 to 780 us as one pipeline to each master.
@@ -20,7 +20,7 @@
 //!   a link that is known to be down fails at once, with the reason.
 //! - The map of slots is that of the first node that answers, and the master that of the first sentinel. One that is
 //!   cut off may name a former master, on which tokens would be debited twice. Here the latest epoch and the majority
-//!   count.
+//!   of the sentinels count.
 //! - Passwords and certificates are read once, not for each connection.
 
 mod acquire;
@@ -101,9 +101,9 @@ pub struct Options {
     pub pop_ttl: Duration,
     pub files: LoginFiles,
     pub nodes: NodeMap,
-    /// Confirmation of acquires of strict rules; if none is given, they are not confirmed.
+    /// Confirmation of acquires of strict rules; `None` to leave them unconfirmed.
     pub wait: Option<Wait>,
-    /// Maximum number of live keys per rule that this weir-sync keeps there.
+    /// Maximum number of live keys per rule that this weir-sync keeps in Redis.
     pub keys_max: usize,
     pub prefix: String,
 }
@@ -197,8 +197,8 @@ impl Redis {
         next(&mut self.servers.send(vec![call], script).await.into_iter())
     }
 
-    /// Calls `work` with those of `items` whose keys have room in the store, and returns a result for each item.
-    /// Redis keeps the key of an item with result `T` for `kept`.
+    /// Calls `work` with those of `items` whose keys have room in the store, and returns a result for each item. For an
+    /// item with result `T`, Redis keeps the key for the time that `kept` returns.
     async fn with_room<'a, I, T, F: Future<Output = Vec<Result<T, StoreError>>>>(
         &self,
         items: &'a [I],
@@ -239,7 +239,7 @@ impl Redis {
         answers.into_iter().zip(implied).map(account).collect()
     }
 
-    /// Acquires tokens; returns the results in order. If all are takes, they are sent with those of other reports.
+    /// Acquires tokens; returns the results in order. Takes alone are sent together with those of other reports.
     async fn acquire_each(&self, pop: &str, acquires: Vec<&AcquireRequest>) -> Vec<Result<AcquireResult, StoreError>> {
         let taken = match &self.taker {
             Some(taker) => taker.take(&acquires).await,
@@ -360,7 +360,7 @@ impl Store for Redis {
     }
 }
 
-/// Next of the answers, of which there is one for each call.
+/// Next answer; there is one for each call.
 fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, StoreError> {
     rows.next().unwrap_or(Err(StoreError::Invalid("no answer")))
 }

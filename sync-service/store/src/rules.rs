@@ -14,7 +14,7 @@ pub const VERSIONS_KEPT: usize = 20;
 #[derive(Clone, Copy, Debug)]
 pub struct NewVersion<'a> {
     pub document: &'a str,
-    /// Version that must be the current one, 0 if there must be none; if none is given, it is stored in any case.
+    /// Version that must be the current one, 0 if there must be none; `None` to store it in any case.
     pub expected: Option<u64>,
     /// Note for people about the origin of the version.
     pub note: &'a str,
@@ -46,7 +46,7 @@ impl StoredVersion {
 pub enum RulesChange<'a> {
     /// Stores a rule set as the next version, unless a canary runs.
     Put(NewVersion<'a>),
-    /// The same, but ends the canary if there is one.
+    /// Like `Put`, but ends the canary if there is one.
     PutOver(NewVersion<'a>),
     /// Begins a canary, if there is none.
     Begin {
@@ -106,9 +106,9 @@ pub struct Current {
 }
 
 impl Current {
-    /// Number of the revision that they form; 0 without a rule set. It is the sum of the version and the
-    /// overrides' number. Both only grow, and are read at one moment, so no two revisions have the same number.
-    /// Without overrides it is the version.
+    /// Number of the current revision; 0 without a rule set. It is the sum of the version and the overrides' number.
+    /// Both only grow, and are read at one moment, so no two revisions have the same number. Without overrides it is
+    /// the version.
     pub fn revision(self) -> u64 {
         self.version.map_or(0, |version| version.saturating_add(self.overrides))
     }
@@ -174,7 +174,7 @@ pub struct StoredOverride {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredOverrides {
     pub current: Current,
-    /// That moment, in milliseconds since 1970, by the store's clock.
+    /// Time of the answer, in milliseconds since 1970, by the store's clock.
     pub now_ms: u64,
     pub outcome: OverrideResult,
     /// All that have not ended, the oldest first.

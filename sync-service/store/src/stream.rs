@@ -47,7 +47,7 @@ pub struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Creates it without connecting. Fails if the address or a file cannot be used.
+    /// Creates a writer without connecting. Fails if the address or a file cannot be used.
     pub fn new(settings: StreamSettings) -> Result<Self, DialError> {
         let StreamSettings { url, key, files, nodes, response_timeout, entries_max } = settings;
         let dialer = Arc::new(Dialer::new(&url, files, nodes)?);

@@ -25,7 +25,7 @@ const TLS: [(&str, &str); 5] = [
 
 /// Converts the error of a call that had this time limit.
 pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
-    // The call was refused as late twice, so it is late now.
+    // The call was refused as late at its last try, too.
     if error.is_timeout() || error.code() == Some(LATE) {
         return StoreError::Slow(limit.as_millis());
     }

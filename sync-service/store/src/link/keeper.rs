@@ -19,16 +19,16 @@ use crate::trouble::{Episode, explain};
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// The same for an address that may lead to another server each time: another one may have taken over.
+/// Longest pause for an address that may lead to another server each time: one may have taken over.
 const BACKOFF_MAX_ASKING: Duration = Duration::from_millis(250);
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Initial time-out for opening a connection, as a multiple of an answer's: name look-up, TLS, password.
 pub(super) const OPEN_TIMEOUT_FACTOR: u32 = 4;
-/// Finding the server may take this fraction of it.
+/// Finding the server may take this fraction of that time-out.
 pub(super) const FIND_PART: u32 = 2;
 /// Longest time-out for opening a connection. After a time-out the next try gets twice the time.
 const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// Reason for a connection that could not be opened in time. It omits the time, which differs from try to try.
+/// Reason for a connection that could not be opened in time. It leaves out the time, which differs from try to try.
 pub(super) const NOT_TAKEN: &str = "it takes no connection, or does not answer on it";
 /// Longest round trip that is added to an answer's time-out; beyond it, the server is slow and not far away.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
@@ -173,7 +173,7 @@ impl Keeper {
     }
 }
 
-/// Logs a warning if Redis may evict Weir's keys. Returns true if it answered at all, even with a missing right.
+/// Logs a warning if Redis may evict Weir's keys. Returns true if Redis answered, even with a refusal.
 async fn warn_of_eviction(connection: &MultiplexedConnection, limit: Duration) -> bool {
     let mut connection = connection.clone();
     let mut command = redis::cmd("INFO");
@@ -193,7 +193,7 @@ async fn warn_of_eviction(connection: &MultiplexedConnection, limit: Duration) -
     true
 }
 
-/// The eviction policy, if it can evict keys; else none.
+/// Eviction policy, if it can evict keys.
 fn dropping(info: &str) -> Option<&str> {
     let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let is_bounded = value("maxmemory").is_some_and(|bytes| bytes != "0");

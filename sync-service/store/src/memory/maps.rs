@@ -8,12 +8,11 @@ use weir_budget::id::Hashed;
 /// Values by name, in the order of their ends.
 #[derive(Debug)]
 pub(super) struct Expiring<K, V> {
-    /// Each with its end in `by_end`, which is never later than the value's.
+    /// Each value with its end in `by_end`, which is never later than its own.
     values: Hashed<K, (u64, V)>,
-    /// Names by their ends. An end that is too early, because the value has changed since, is corrected when it comes
-    /// first.
+    /// Names by their ends. An end that is too early, because the value has changed, is corrected when it is the first.
     by_end: BTreeSet<(u64, K)>,
-    /// Time after which a new value replaces one without loss, in microseconds.
+    /// End of a value, in microseconds: from then on, a new value can replace it without loss.
     ends_us: fn(&V) -> u64,
 }
 

@@ -85,7 +85,7 @@ impl MemoryRules {
                 Ok(canary) => RulesResult::Put(self.add(now_ms, canary.document, note)),
                 Err(outcome) => outcome,
             },
-            // Later revisions must not reuse the numbers of the canary's.
+            // Later revisions must not reuse the numbers of the canary's revisions.
             RulesChange::Withdraw { id } => match self.end(id) {
                 Ok(canary) => {
                     self.pass(now_ms, 2);

@@ -1,5 +1,4 @@
-//! Strict budgets in Redis: one hash each, acquired from by one script. Consumption has another, in which requests that
-//! wait at the same moment go in one call.
+//! Strict budgets in Redis: one hash each, with a script for acquires, and a faster one for takes alone.
 
 use std::sync::Arc;
 use std::time::Duration;

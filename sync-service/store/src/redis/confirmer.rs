@@ -73,8 +73,7 @@ impl Confirmer {
     }
 }
 
-/// Time that calls which wait for replicas may take in addition to others: the `WAIT` of the exchange before
-/// theirs, and their own.
+/// Additional time of calls that wait for replicas: the `WAIT` of the exchange before theirs, and their own.
 pub(super) fn patience(wait: Wait) -> Duration {
     (wait.limit + LATE) * 2
 }
@@ -85,7 +84,7 @@ struct Work {
     wait: Wait,
     asked: mpsc::Receiver<Asked>,
     updates: watch::Sender<Master>,
-    /// The connection that waits.
+    /// Connection that `WAIT` blocks.
     own: Option<MultiplexedConnection>,
     /// Number of the link's connection at the time when `own` was opened.
     beside: u64,
@@ -159,7 +158,7 @@ impl Work {
         }
     }
 
-    /// The connection that waits, opened anew for each new connection of the link.
+    /// Connection that `WAIT` blocks, opened anew for each new connection of the link.
     async fn open(&mut self) -> Result<OpenConnection, StoreError> {
         let open = self.link.connection()?;
         if self.beside != open.generation {

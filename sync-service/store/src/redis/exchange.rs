@@ -1,4 +1,4 @@
-//! One exchange over one connection: calls of a script, each with its own answer. And which requests go in one.
+//! Exchanges over one connection: calls of a script, each with its own answer; and the grouping of requests into them.
 
 use std::iter;
 use std::mem;
@@ -27,7 +27,7 @@ pub(super) struct RoutedCommand {
     pub(super) key: String,
     command: Cmd,
     /// For a script's call: end of the last argument, after the bounds of the server's clock, if the script takes
-    /// those. None for a plain command, which takes no bounds.
+    /// those. `None` for a plain command, which takes no bounds.
     pub(super) tail: Option<Vec<u8>>,
     /// True if the key is being moved to the called server; the call is then preceded by `ASKING`.
     pub(super) is_asking: bool,
@@ -149,7 +149,7 @@ const TRIPS_MAX: usize = 64;
 /// Maximum time for which requests wait for the end of the current exchange, so that they are sent together.
 const NEAR: Duration = Duration::from_millis(5);
 
-/// A request, and the way back for its answer.
+/// A request, and the channel for its answer.
 #[derive(Debug)]
 pub(super) struct Asked<Q, A> {
     pub(super) question: Q,

@@ -163,8 +163,7 @@ impl Nodes {
         timeout(SEED_TIMEOUT, asking).await.unwrap_or_else(|_| Err(slow()))
     }
 
-    /// Adopts `view` at `now`: connects to new masters and drops old ones. The view of a node that serves no
-    /// keys is ignored, unless nothing is known yet.
+    /// Connects to new masters of `view` and drops old ones. Ignores a node that serves no keys, if others are known.
     fn adopt(&self, View { is_ok, slots, .. }: View, now: Instant) {
         let mut shards = lock(&self.shards);
         let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
@@ -185,8 +184,7 @@ impl Nodes {
         (shards.slots, shards.trouble) = (slots, StoreError::Connecting);
     }
 
-    /// Its probes ask for a key with this hash tag. Once the server no longer serves that slot, it answers
-    /// `MOVED`, which shows as much.
+    /// Connects to `node`. Probes have the hash tag `tag`: a server that no longer serves its slot answers `MOVED`.
     fn connect(&self, node: &Node, tag: String) -> Shard {
         let server = Arc::new(Server::new(&self.reach, Some((node.clone(), tag))));
         Shard { server, used_at: Instant::now() }

@@ -1,4 +1,4 @@
-//! Rule sets, the canary and overrides in Redis: a hash and one beside it, each changed by one script.
+//! Rule sets with the canary, and overrides, in Redis: a hash each, changed by one script each.
 
 use super::Redis;
 use super::exchange::RoutedCommand;

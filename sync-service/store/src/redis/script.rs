@@ -21,19 +21,17 @@ use crate::clock::Route;
 use crate::rules::{OVERRIDES_MAX, VERSIONS_KEPT};
 use crate::{TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX};
 
-/// Interval at which the whole of a list is read, in milliseconds.
+/// Interval at which a whole list is read, in milliseconds.
 pub(super) const WHOLE_MS: u64 = 10_000;
 /// Time for which a change of a list is kept, in milliseconds: longer than any read goes back.
 const CHANGES_KEPT_MS: u64 = 2 * WHOLE_MS;
 /// Length of a budget's head in bytes (see `charge.lua`).
 const HEAD_BYTES: u64 = 109;
-/// Maximum time by which Redis may keep a budget shorter than requested, in microseconds, so that its expiry need not
-/// be set at each charge.
+/// Maximum time by which Redis keeps a budget shorter than asked, in microseconds, so that few charges set its expiry.
 const KEPT_SLACK_US: u64 = 10_000_000;
 // The time for which a budget is kept beyond its debt is several times that.
 const _: () = assert!(KEPT_SLACK_US * 5 < GRACE_US);
-/// A strict budget that is not full is kept longer by this many times its deficit, but by no more than
-/// [`STEP_KEPT_US`].
+/// A strict budget that is not full is kept longer by this times its deficit, at most [`STEP_KEPT_US`].
 const STEP_KEPT_TIMES: u64 = 3;
 
 #[derive(Clone, Debug)]

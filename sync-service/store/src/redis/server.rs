@@ -25,8 +25,7 @@ pub(super) struct Reach {
     /// Time-out of an answer, in addition to the round trip.
     pub(super) response_timeout: Duration,
     pub(super) scripts: Arc<[Script]>,
-    /// Script of the calls that count only once a replica has their effects, and the time that may take, or `None` if
-    /// no call waits for a replica.
+    /// Script whose calls wait for replicas, and the terms of that wait; `None` if no call waits.
     pub(super) confirmed: Option<(Arc<Lua>, Wait)>,
     pub(super) clocks: Arc<Clocks>,
 }
@@ -53,8 +52,8 @@ impl Server {
     /// Sends `calls` of `script`; returns their answers, which may be errors, and the connection that was used.
     /// Fails if there is no connection, or no answer in time.
     ///
-    /// All exchanges of the calls end by `until`; a link that is being opened is waited for until then. If it is none,
-    /// the link's own limit applies, and the link has to be open.
+    /// All exchanges of the calls end by `until`; a link that is being opened is waited for until then. Without
+    /// `until`, the link's own limit applies, and the link has to be open.
     pub(super) async fn send(
         &self,
         calls: Vec<RoutedCommand>,

@@ -1,5 +1,4 @@
-//! State that weir-syncs share through Redis: the hot keys and the bans, the live POPs and the rule sets that they run,
-//! and the top keys.
+//! State that weir-syncs share through Redis: hot keys, bans, live POPs with the rule sets they run, and top keys.
 //!
 //! The lists of hot keys and of bans are two sorted sets each, changed by one script. Such a list may be long and is
 //! read every interval, so Redis returns the changes since the last read. From time to time it returns the whole list.
