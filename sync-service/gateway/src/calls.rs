@@ -1,5 +1,5 @@
-//! Exchanges with weir-sync and the store that a check needs: calls of an engine, answered within this process, limits
-//! that callers define, and charges and refunds after the fact, which apply whatever is left of the quota.
+//! Exchanges with weir-sync and the store that a check needs: calls of an engine, answered within this process; limits
+//! that callers define; and charges and refunds after the fact, which apply whatever is left of the quota.
 
 use std::slice;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Gateway {
         })
     }
 
-    /// Consumes the tokens of `acquire` from the store within the time limit. None if the store is out of reach.
+    /// Consumes the tokens of `acquire` within the time limit; returns `None` if the store is out of reach.
     pub(super) async fn take(&self, acquire: &AcquireRequest, patience: &mut Patience) -> Option<ConsumeReply> {
         let limit = patience.limit(self.settings.timeout);
         let acquired = self.sync.take(&self.settings.pop, acquire, limit).await;
@@ -60,7 +60,7 @@ impl Gateway {
         answers.into_iter().zip(checks).map(|(acquired, check)| Ok(limit::answer(check, &acquired?))).collect()
     }
 
-    /// Decides by the limit that the request carries.
+    /// Decides by the limit that the request states.
     pub async fn check_per_unit(&self, asked: &PerUnit) -> CheckReply {
         let answer = match asked.check() {
             Some(check) => self.answer_per_unit(asked, check).await,
@@ -85,7 +85,7 @@ impl Gateway {
         answer.unwrap_or(Err(StoreError::Invalid("no answer to an acquire")))
     }
 
-    /// Charges what has happened. The decision is to limit if it did not fit; the excess becomes debt.
+    /// Charges the cost of a request that was served. The decision is to limit if it did not fit; the excess is debt.
     pub(super) async fn charge(&self, ask: &mut CheckRequest, patience: &mut Patience) -> CheckReply {
         let reply = self.decide(ask, patience).await.0;
         if reply.decision != CheckDecision::Limit {
@@ -114,7 +114,7 @@ impl Gateway {
         CheckReply { decision: CheckDecision::Allow, status: 200, body: String::new(), ..after }
     }
 
-    /// Adds to a refusal how much its key has left; that of a request which costs too much would state 0.
+    /// Adds the tokens that its key has left to a refusal, which would state 0 if the request costs more than one.
     pub(super) async fn with_figures(
         &self,
         mut reply: CheckReply,
@@ -124,7 +124,7 @@ impl Gateway {
         let is_strict = |name: &str| {
             self.with_rules(|rules| rules.rules().iter().find(|rule| rule.name == name).map(|rule| rule.sharing.strict))
         };
-        // The tokens that a strict rule has here are not those that its budget has.
+        // The tokens that a strict rule has here are not its budget's.
         if reply.rule.as_deref().and_then(is_strict) != Some(false) {
             return reply;
         }

@@ -22,7 +22,7 @@ const RESERVATION_BYTES_MAX: usize = 256;
 /// Maximum number of requests that one check may stand for.
 const HITS_MAX: u32 = 1_000_000;
 
-/// Parses one check or a list of checks. Each error has its place.
+/// Parses one check or a list of checks. Each error states its place.
 pub fn checks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
     all(value, ask)
 }

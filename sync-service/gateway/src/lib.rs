@@ -4,8 +4,8 @@
 //! [`Engine`](weir_limiter::engine::Engine), as a proxy's worker does, with the table in this process's memory. Calls
 //! that an engine makes to weir-sync are answered by a [`SyncService`] without HTTP.
 //!
-//! It leaves out listeners, tokens and routes: weir-sync has the HTTP API and the gRPC port. What is here are the
-//! decisions, and the messages of the APIs.
+//! This crate has the decisions and the messages of the APIs. Listeners, tokens and routes are weir-sync's, as are the
+//! HTTP API and the gRPC port.
 //!
 //! ```
 //! use weir_gateway::json;
@@ -391,7 +391,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Clock of a gateway.
 fn time_since(started: Instant) -> Time {
     let now = Instant::now();
     Time::of_own_clock(now.saturating_duration_since(started), started.saturating_duration_since(now))

@@ -58,7 +58,7 @@ impl KeyHasher {
         Self(secret.map_or(known, |hash| Hasher::new(bytes(hash.place, hash.tag))))
     }
 
-    /// ID of the budget: another for token buckets of another size; one for all counts of windows of a key.
+    /// ID of the budget: one per key and size of a token bucket, and one per key for all counts of windows.
     fn id(&self, check: &LimitCheck) -> BudgetId {
         let [of_buckets, of_windows] = RULES;
         let (rule, size) = match check.refill_policy {

@@ -45,7 +45,7 @@ pub struct CheckReply {
     pub headers: Vec<(String, String)>,
     /// Body of the response to a refused client.
     pub body: String,
-    /// Quota status of the client. None without a rule, or if the rule could not be checked.
+    /// Quota status of the client; `None` without a rule, or if the rule could not be checked.
     pub(crate) quota_status: Option<RuleQuotaStatus>,
     /// Name of the reservation, if the check requested one and was allowed.
     pub reservation: Option<String>,
@@ -67,7 +67,7 @@ pub(crate) struct RuleQuotaStatus {
 }
 
 impl CheckReply {
-    /// Seconds after which a refused client should ask again. None for an allowed request.
+    /// Seconds after which a refused client should ask again; `None` for an allowed request.
     pub(crate) fn retry_after_s(&self) -> Option<u64> {
         if self.decision == CheckDecision::Allow {
             return None;
@@ -122,7 +122,7 @@ pub(super) struct DecisionDetails {
 }
 
 impl DecisionDetails {
-    /// None while the request waits.
+    /// Details of `decided`; `None` while the request waits.
     pub(super) fn of(decided: &Decided) -> Option<Self> {
         let decision = match decided.outcome() {
             DecisionKind::Allow => CheckDecision::Allow,

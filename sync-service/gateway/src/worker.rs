@@ -169,8 +169,7 @@ impl WorkerState {
         step.map_or_else(|| CheckStep::Answer(CheckReply::without_rules()), |step| self.next(step, open, ask, now))
     }
 
-    /// Books `ask` locally. Returns the exchanges for budgets of strict rules. Fails with the name of a rule
-    /// that cannot refund.
+    /// Books `ask` locally; returns the exchanges for strict rules. Fails with the name of a rule that cannot refund.
     pub(super) fn book(
         &mut self,
         booking: Booking,

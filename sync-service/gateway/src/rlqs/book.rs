@@ -12,8 +12,8 @@ use super::messages::{self, Pairs, abandon};
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
 use crate::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 
-/// Maximum number of streams, of buckets per stream, and of buckets of all streams. A bucket counts once per
-/// stream that reports it.
+/// Maximum number of streams, of buckets per stream, and of buckets of all streams. A bucket counts once per stream
+/// that reports it.
 pub(super) const STREAMS_MAX: usize = 1_000;
 pub(super) const BUCKETS_OF_STREAM_MAX: usize = 1_000;
 pub(super) const BUCKETS_MAX: usize = 20_000;
@@ -132,7 +132,7 @@ impl Book {
         (self.streams, self.buckets, self.reported) = (HashMap::new(), HashMap::new(), 0);
     }
 
-    /// Fails if the stream was ended. Its client may not know it, if it was not reading at that time.
+    /// Fails if the stream was ended, which its client may not know if it was not reading at that time.
     pub(super) fn look(&self, stream: u64) -> Result<(), Status> {
         if self.streams.contains_key(&stream) {
             return Ok(());

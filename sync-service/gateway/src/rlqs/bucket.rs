@@ -21,7 +21,7 @@ const BURST_PART: f64 = 8.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum QuotaDecision {
     Free,
-    /// They are refused regardless of quotas.
+    /// Requests are refused regardless of quotas.
     Refused,
     Counted(HolderTerms),
     Unchecked,

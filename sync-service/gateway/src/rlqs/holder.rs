@@ -24,9 +24,9 @@ const AGAIN: Duration = Duration::from_secs(8);
 const QUIET: Duration = Duration::from_mins(1);
 /// Time since its last report after which a client's demand is unknown: two reporting intervals of Envoy.
 const SILENT: Duration = Duration::from_secs(10);
-/// Time after which a client certainly has applied an assignment. Until then it may spend tokens of the previous one.
+/// Time after which a client has certainly applied an assignment. Until then it may spend tokens of the previous one.
 const TAKEN_IN: Duration = Duration::from_secs(2);
-/// Time over which a difference in its account is evened out: one reporting interval of Envoy.
+/// Time over which a difference in a client's account is evened out: one reporting interval of Envoy.
 const EVEN: Duration = Duration::from_secs(5);
 /// Rate per client below which the mode is prepaid: changes of a refilling bucket lose fractions of a token.
 const SLOW: f64 = 1.0;
@@ -52,7 +52,7 @@ pub(super) struct HolderTerms {
     pub(super) rate: f64,
     /// True if clients may spend only tokens that were consumed in advance.
     pub(super) is_prepaid: bool,
-    /// Number of clients of the bucket, which it sets.
+    /// Number of clients of the bucket; set by the bucket.
     pub(super) holders: f64,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Holder {
     returned: f64,
     /// Tokens that the client may still have, each with the time at which they were replaced (`None` for the last).
     live: VecDeque<(f64, Option<Duration>)>,
-    /// Estimated number of tokens that it still has.
+    /// Estimated number of tokens that the client still has.
     in_hand: f64,
     /// Requests checked and allowed since the last look, and the moving averages of both per second.
     recent: Flow,
@@ -134,7 +134,7 @@ impl Holder {
         }
     }
 
-    /// Requests allowed for it that are not handed out; negative if it admitted more than was allowed.
+    /// Requests allowed for the client and not handed out; negative if it admitted more than was allowed.
     pub(super) fn purse(&self) -> f64 {
         if self.is_prepaid { self.paid - self.handed + self.returned } else { self.paid - self.spent }
     }
