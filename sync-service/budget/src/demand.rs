@@ -31,7 +31,6 @@ const SPACING_NS: u64 = WINDOW_NS / 8;
 /// Maximum number of samples in a window: those inside it, the one before it, and the newest.
 const SAMPLES_MAX: usize = 10;
 
-// One sample per spacing inside the window, one at its edge, and the newest.
 const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
 
 /// Demand of each budget at the POPs that report here; without room for a budget, that of the current report alone.

@@ -203,7 +203,7 @@ impl Hasher for Carried {
         self.0 = hash;
     }
 
-    /// Not used: keys with a stored hash write nothing else.
+    /// Unused: keys with a stored hash write nothing else.
     fn write(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
     }

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Sorted pairs. Among n, finding one takes O(log n), and inserting one O(n).
+/// Sorted pairs. A look-up takes O(log n), an insertion O(n).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sorted<K, V> {
     pairs: Vec<(K, V)>,

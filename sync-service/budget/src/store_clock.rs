@@ -93,7 +93,7 @@ impl StoreClock {
     /// `shown_us`. Returns the length of the jump, if that time is later than possible.
     pub fn observe(&mut self, sent_us: u64, own_us: u64, shown_us: u64) -> Option<u64> {
         if sent_us < self.sent_us {
-            // Its answer was overtaken.
+            // A later call was answered first.
             return None;
         }
         let expected_us = self.expected_us(sent_us);

@@ -45,7 +45,7 @@ use plan::{Grants, Plan};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubSettings {
-    /// Its name in the store: `region/replica`, or only the region if no other weir-sync serves it.
+    /// Name of this weir-sync in the store: `region/replica`, or only the region if no other weir-sync serves it.
     pub replica: String,
     pub terms: GrantSettings,
     pub pop_ttl_ns: u64,
@@ -169,8 +169,7 @@ impl Hub {
         }
     }
 
-    /// Sets the rules of all kept versions of the rule set; `newest` is the latest. Other rules' claims wait or are
-    /// refused.
+    /// Sets the rules of all kept versions; `newest` is the latest. Claims under other rules are refused, or wait.
     pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.limits.set_rules(newest, rules);
     }

@@ -298,7 +298,7 @@ impl Pop {
         SPAN_NS + self.silence_ns
     }
 
-    /// True if it may announce one more ban now, which is then counted.
+    /// True if the POP may announce one more ban now; that ban is then counted.
     pub(super) fn announce_ban(&mut self) -> bool {
         let has_room = self.bans_lack_ns + BAN_NS <= BANS_NS;
         if has_room {
