@@ -208,7 +208,7 @@ for k = 1, #KEYS do
         record_admitted, record_seen, record_made, record_delay = admitted, now, made, 0
         sources_len = sources_len + 1
       else
-        -- The POP's clock gives the time between two reports. If they arrive farther apart, the later one was
+        -- The time between two reports is measured by the POP's clock. If they arrive farther apart, the later one was
         -- delayed; or the store's clock has stepped, if that is longer than any report is delayed.
         local gap = 0
         if made > record_made then

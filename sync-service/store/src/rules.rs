@@ -85,7 +85,7 @@ pub enum RulesResult {
 /// A rule set beside the current version, for some of the POPs. While it runs, the version cannot be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCanary {
-    /// Its number: milliseconds since 1970, but always larger than any earlier one.
+    /// Number of the canary: milliseconds since 1970, but always larger than any earlier one.
     pub id: u64,
     /// Start time in milliseconds since 1970, by the store's clock.
     pub at_ms: u64,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::StoreError;
 use super::clock::LATE;
 
-/// Error codes for an unknown user, and for a connection without one.
+/// Error codes for an unknown user, and for a connection without a user.
 const STRANGER_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 /// Error texts of different Redis versions for a script whose user lacks the right to one of its commands.
 const FORBIDDEN: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];

@@ -37,7 +37,7 @@ pub(super) struct Keeper {
     pub(super) target: LinkTarget,
     pub(super) response_timeout: Duration,
     pub(super) scripts: Arc<[Script]>,
-    /// Notified by others that found a failure.
+    /// Notified of failures that are found elsewhere.
     pub(super) failed: Arc<Notify>,
     pub(super) state: Arc<watch::Sender<LinkState>>,
     pub(super) server: String,

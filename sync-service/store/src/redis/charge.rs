@@ -100,7 +100,7 @@ impl Charging {
         is_same && mine > 0 && others > 0 && mine + others <= counts_max
     }
 
-    /// Adds `other`, which may be joined with this, to be charged right after this.
+    /// Adds the charge `other`, which [`Self::takes`] allows, to be made right after this one.
     pub fn join(&mut self, other: Self) {
         // The demand is the latest one; the counts are those of both.
         let (head, counts) = other.numbers.split_at((HEAD_DOUBLES - 1) * DOUBLE);
