@@ -199,7 +199,7 @@ impl Descriptor {
         keys
     }
 
-    /// The other descriptors of the request, but for those with a limit of their own, which no rule sees.
+    /// The other descriptors of the request, except those with a limit of their own, which no rule sees.
     fn beside(&self) -> Option<String> {
         let all = self.request.descriptors.iter().enumerate();
         let mut others = all.filter(|(index, other)| *index != self.index && other.limit.is_none()).peekable();

@@ -256,7 +256,7 @@ fn shown_to_client(replies: &[CheckReply]) -> Option<usize> {
     let refused = replies.iter().enumerate().filter(|(_, reply)| is_refused(reply));
     let longest = refused.max_by_key(|(_, reply)| match reply.quota_status {
         Some(quota_status) => quota_status.retry_after,
-        // It is on the `deny` list, which no wait helps against.
+        // The request is on the `deny` list: waiting does not help.
         None => Duration::MAX,
     });
     let quota_status = |(index, reply): (usize, &CheckReply)| Some((index, reply.quota_status?));

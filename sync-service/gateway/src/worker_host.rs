@@ -47,7 +47,7 @@ impl SharedMemory {
         })
     }
 
-    /// Lock for a peek, or for any other decision.
+    /// Lock for a decision: exclusive for a peek, shared for any other decision.
     pub(super) fn look(&self, is_peek: bool) -> (Option<RwLockWriteGuard<'_, ()>>, Option<RwLockReadGuard<'_, ()>>) {
         let alone = is_peek.then(|| self.looking.write().unwrap_or_else(PoisonError::into_inner));
         (alone, (!is_peek).then(|| self.looking.read().unwrap_or_else(PoisonError::into_inner)))

@@ -139,7 +139,7 @@ impl Holder {
         if self.is_prepaid { self.paid - self.handed + self.returned } else { self.paid - self.spent }
     }
 
-    /// Number of tokens that it should hold for the next second, and the number to keep in reserve to replace old ones.
+    /// Number of tokens to hold for the next second, and the number to keep in reserve to replace old ones.
     fn wanted(&self, terms: &HolderTerms) -> (f64, f64) {
         let part = terms.burst / terms.holders;
         // With hardly more tokens than clients, only clients with demand get any.

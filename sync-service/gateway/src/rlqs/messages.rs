@@ -195,7 +195,7 @@ fn action(bucket: &BucketId, strategy: Strategy) -> BucketAction {
     BucketAction { bucket_id: Some(bucket.clone()), bucket_action: Some(action) }
 }
 
-/// Rounds down, but to at least 1, because a client could give 0 another meaning.
+/// Rounds down, but to at least 1, because a client may interpret 0 in another way.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within 1 and the most")]
 pub(super) fn whole(figure: f64) -> u32 {
     figure.clamp(1.0, f64::from(u32::MAX)) as u32
