@@ -320,9 +320,9 @@ fn index(second: u64) -> usize {
 pub struct DecisionCounts {
     pub allowed: u64,
     pub limited: u64,
-    /// Let through by a rule in shadow, which would have limited them.
+    /// Requests that a rule in shadow mode let through and would have limited.
     pub shadow: u64,
-    /// Refused because the POP had no contact with weir-sync.
+    /// Requests refused because the POP had no contact with weir-sync.
     pub denied: u64,
 }
 

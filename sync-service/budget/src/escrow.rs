@@ -448,7 +448,7 @@ impl Escrow {
         }
     }
 
-    /// Time until `tokens` fit a sliding window: when enough of the previous window has faded, or of this one later.
+    /// Time until `tokens` fit a sliding window: enough of the previous window, or later of this one, must have faded.
     fn fades_us(&self, now_us: u64, tokens: u32, acquire: &AcquireRequest) -> u64 {
         let Some(length_us) = sliding_us(acquire) else { return 0 };
         let (left_us, used) = (self.end_us - now_us, self.deficit_ns / WINDOW_TOKEN_NS);
@@ -481,7 +481,7 @@ impl Escrow {
         self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
         let unspent = if holder.until_us > now_us { holder.unspent() } else { 0 };
         self.record_spent(now_us, unspent + tokens, acquire.refill_policy);
-        // Its last count: a report that repeats it charges nothing.
+        // The last count stays on record, so a report that repeats it charges nothing.
         (holder.charged, holder.spent) = (claim.spent(), claim.spent());
         holder.until_us = holder.until_us.min(now_us);
         self.holders.insert(id, holder);

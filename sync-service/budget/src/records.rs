@@ -50,7 +50,7 @@ pub struct Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourceRecord {
     admitted: u64,
-    /// In microseconds of the store's clock.
+    /// Time of the latest report by the budget's clock, in microseconds.
     pub(crate) seen_us: u64,
     /// Time of the latest report by the POP's clock.
     made_ms: u64,

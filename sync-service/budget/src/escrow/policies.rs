@@ -78,8 +78,8 @@ pub(super) fn room_at_us(before: u64, room: u64, length_us: u64) -> u64 {
 const MS_NS: u64 = 1_000_000;
 
 impl Escrow {
-    /// Gives a claim a turn for all its tokens, after all earlier turns, if the queue has places for it. Returns the
-    /// number of tokens, too. The lease states the wait for the turn, or for places, rounded up to a millisecond; for a
+    /// Gives a claim a turn for all its tokens, after all earlier turns, if the queue has places for it. Also returns
+    /// the number of tokens. The lease states the wait for the turn, or for places, rounded up to a millisecond; for a
     /// claim of no tokens, the wait that a turn would have.
     pub(super) fn take_turn(&mut self, acquire: &AcquireRequest, claim: Claim, lease: Lease) -> (Leased, u64) {
         if claim.spent() > 0 {

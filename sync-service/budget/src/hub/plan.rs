@@ -312,8 +312,8 @@ impl Grants {
         self.unfilled.owed(now)
     }
 
-    /// Entries that charge nothing, to read budgets: of the fleet's hot keys and of the keys that rest here, those
-    /// whose accounts this region has not seen recently.
+    /// Entries that charge nothing, to read the budgets of the fleet's hot keys and of the keys that rest here, if this
+    /// region has no recent account of them.
     pub(super) fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<PlanEntry> {
         let unseen = self.hot.to_look_at(now, fleet, self.terms.interval_ns);
         let entry = |HotKey { id, quota, sharing, .. }| {
