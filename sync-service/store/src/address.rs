@@ -188,7 +188,7 @@ fn master(path: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), rest.to_owned()))
 }
 
-/// Refuses an `@` after the end of the host: a part of the password was parsed as the host then.
+/// Refuses an `@` after the end of the host: then a part of the password was taken for the host.
 fn check_signs(rest: &str) -> Result<(), String> {
     let Some(at) = rest.find(['/', '?', '#']) else { return Ok(()) };
     let (_, after) = rest.split_at(at);
