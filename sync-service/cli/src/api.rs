@@ -28,7 +28,6 @@ pub const COMMENT: &str = "weir-comment";
 pub const COMMENT_BYTES_MAX: usize = 500;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
-/// Default and maximum time limit of a request, in seconds.
 const TIMEOUT_S_DEFAULT: &str = "10";
 const TIMEOUT_S_MAX: u64 = 600;
 const TOKEN_FILE_BYTES_MAX: usize = 4_096;
@@ -65,7 +64,7 @@ pub(crate) struct ApiRequest<'a> {
 }
 
 impl<'a> ApiRequest<'a> {
-    /// Request for a path below `/v1`, given as segments that are not encoded yet.
+    /// Request for a path below `/v1`, given as unencoded segments.
     pub(crate) fn new(method: Method, path: &'a [&'a str]) -> Self {
         Self { method, path, query: Vec::new(), headers: Vec::new(), body: Bytes::new() }
     }
@@ -89,7 +88,7 @@ impl<'a> ApiRequest<'a> {
         self.body("application/json", body.to_string())
     }
 
-    /// Makes the request conditional on the current version of the rule set; with 0, on there being none.
+    /// Makes the request conditional on the rule set's current version being `version`; 0 stands for no rule set.
     pub(crate) fn replacing(mut self, version: u64) -> Self {
         let condition = match version {
             0 => (IF_NONE_MATCH, HeaderValue::from_static("*")),
@@ -120,7 +119,7 @@ impl<'a> ApiRequest<'a> {
             return None;
         }
         match self.path {
-            // Queries the keys of a request.
+            // A query: the keys that a request would count under.
             ["keys"] => None,
             ["keys", _, _] => Some("weir-sync keys"),
             ["rules", "canary", ..] => Some("weir-sync rules canary"),
@@ -274,7 +273,8 @@ fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
     name.map_err(|_| Failure::unusable(format!("--url: expected a host that a certificate can name, found {url}")))
 }
 
-/// Header with the token from the file at `path`, or from the environment. A name and a role before it are ignored.
+/// Header with the token from the file at `path`, or from the environment. A name and a role before the token are
+/// ignored.
 fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
     let (place, text) = match path {
         Some(path) => {

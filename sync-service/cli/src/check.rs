@@ -21,7 +21,7 @@ use page::ExplainParameters;
 use place::{FilePart, Finding, Severity};
 
 pub const NAME: &str = "check";
-/// Maximum number of new keys a second at one POP that the table's size is computed for.
+/// Maximum of `--new-keys`: new keys a second at one POP.
 const NEWCOMERS_MAX: u64 = 10_000_000;
 const MS_NS: u64 = SECOND_NS / 1_000;
 
@@ -114,7 +114,7 @@ fn parameters(matches: &ArgMatches) -> Result<ExplainParameters, String> {
 pub(crate) struct CheckedFile<'a> {
     file: &'a str,
     is_good: bool,
-    /// Its errors; the warnings if it is good.
+    /// Errors, or the warnings of a good file.
     findings: Vec<Finding>,
     #[serde(skip)]
     is_read: bool,
@@ -157,14 +157,14 @@ impl<'a> CheckedFile<'a> {
         Self { file, is_good: whole.is_some(), findings, is_read: true, whole }
     }
 
-    /// The first document in a valid file; otherwise an error with a line per problem.
+    /// The first document in a valid file; otherwise an error with one line per problem.
     pub(crate) fn document(file: &'a str) -> Result<Document, String> {
         let first = Self::all(file).into_iter().next().ok_or_else(String::new)?;
         let errors = first.errors();
         first.whole.map(|whole| whole.document).ok_or(errors)
     }
 
-    /// Checks the content of a file; returns one line for each problem, and none if it is valid.
+    /// Checks the content of a file; returns one line per problem, or `None` if it is valid.
     pub(crate) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
         let checked = Self::of(file, Whole::read(bytes, Form::Either), bytes, FilePart::default());
         (!checked.is_good).then(|| checked.errors())

@@ -1,4 +1,4 @@
-//! Tokens and certificates as files and settings have them.
+//! Tokens, certificates and key secrets: read from files and settings, and checked.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub fn authorities(setting: &str, path: &str) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Reads the secret of the POPs' keys from the file at `path`. Errors begin with `setting`.
+/// Reads the POPs' key secret from the file at `path`. Errors begin with `setting`.
 pub fn key_secret(setting: &str, path: &str) -> Result<String, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{setting}: cannot read {path}: {error}"))?;
     let (text, length) = (text.trim(), KEY_SECRET_BYTES_MIN..=KEY_SECRET_BYTES_MAX);

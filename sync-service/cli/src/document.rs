@@ -16,15 +16,15 @@ pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 pub enum Form {
     Json,
     Yaml,
-    /// A text that begins with a brace and can be parsed as JSON is JSON, the rest YAML.
+    /// JSON if the text begins with a brace and can be parsed as JSON; otherwise YAML.
     Either,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentError {
-    /// It is neither JSON nor YAML.
+    /// The text cannot be parsed.
     Text(Misread),
-    /// It has invalid fields.
+    /// Some fields are invalid.
     Fields(Vec<ConfigError>),
 }
 
@@ -64,7 +64,7 @@ impl Document {
         Ok(Self { value, rules, short_forms })
     }
 
-    /// The document as compact JSON, which is the same for all equal documents.
+    /// The document as compact JSON, which is the same for equal documents.
     pub fn text(&self) -> String {
         self.value.to_string()
     }
@@ -87,7 +87,7 @@ impl Document {
         self.rules
     }
 
-    /// Returns the same document with its rules enforced, or all of them off.
+    /// Returns the document with its field `enforce` set.
     #[must_use]
     pub fn with_enforce(mut self, enforce: bool) -> Self {
         if let Some(object) = self.value.as_object_mut() {
@@ -97,7 +97,7 @@ impl Document {
     }
 }
 
-/// Fields of a plugin configuration beside its rules.
+/// Fields that only a plugin configuration has.
 const OF_A_PLUGIN: [&str; 3] = ["table", "filter_state", "sync"];
 
 /// A valid file: a document, or a whole plugin configuration.
@@ -110,12 +110,12 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// True if an object may be a plugin configuration of Weir, rather than of another plugin.
+    /// True if an object looks like Weir's plugin configuration, and not like another plugin's.
     pub(crate) fn is_of_weir(value: &Value) -> bool {
         ["rules", "sync", "table"].iter().any(|name| value.get(name).is_some())
     }
 
-    /// Parses a document, or a plugin configuration if it has fields that only these have.
+    /// Parses a plugin configuration if the text has fields that only these have, and otherwise a document.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, DocumentError> {
         if bytes.len() > FILE_BYTES_MAX {
             return Err(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes")).into());
@@ -155,7 +155,7 @@ pub(crate) fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
     }
 }
 
-/// True if an object that is neither JSON nor YAML was probably meant to be JSON, by its first field.
+/// True if the first field of an unparsable object suggests that it was meant to be JSON.
 fn is_json_meant(bytes: &[u8]) -> bool {
     let rest = bytes.trim_ascii_start().strip_prefix(b"{").unwrap_or_default();
     rest.trim_ascii_start().first().is_none_or(|byte| matches!(byte, b'"' | b'}'))
@@ -165,14 +165,14 @@ fn of_json(error: &serde_json::Error, bytes: &[u8]) -> Misread {
     let text = error.to_string();
     // The library's text ends with the position.
     let problem = text.rsplit_once(" at line ").map_or(&*text, |(problem, _)| problem);
-    // The library counts bytes. For a line that breaks off, its column is the line's end.
+    // The library counts columns in bytes. For an incomplete line, it states the column of the line's end.
     let lines: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(error.line() - 1).map(<[u8]>::len).sum();
     let end = (lines + error.column().saturating_sub(1)).min(bytes.len());
     let at = Some(position(bytes.get(..end).unwrap_or_default()));
     Misread { at, problem: format!("no JSON: {problem}") }
 }
 
-/// Checks the size of a document as it arrives, or as the JSON that is stored and fetched.
+/// Checks the size of a document, as received or as the JSON that is stored and fetched.
 fn check_size(bytes: usize, of: &str) -> Result<(), Vec<ConfigError>> {
     let problem = || format!("expected at most {DOCUMENT_BYTES_MAX} bytes{of}, found {bytes}");
     if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(nowhere(problem())) }
@@ -191,7 +191,7 @@ fn write_out(document: &mut Value, forms: &[ShortForm]) {
             continue;
         };
         match within(parent, field) {
-            // A form that belongs to the only item of a list written without brackets.
+            // The form is the only item of a list that was written without brackets.
             Some(Value::Array(items)) if !full.is_array() && !items.is_empty() => items[0] = full.clone(),
             Some(value) => *value = full.clone(),
             // The field has another name in its full form.
@@ -205,7 +205,7 @@ fn write_out(document: &mut Value, forms: &[ShortForm]) {
     }
 }
 
-/// Value that `step`, a field or the index of an item, leads to.
+/// Value at `step`, the name of a field or the index of an item.
 fn within<'a>(value: &'a mut Value, step: &str) -> Option<&'a mut Value> {
     match step.parse::<usize>() {
         Ok(place) if value.is_array() => value.get_mut(place),

@@ -16,7 +16,7 @@ use crate::check::explain::condition::{part, source};
 use crate::credentials::key_secret;
 use crate::{flag, given, option};
 
-/// Flag to ask a fleet instead of reading a file.
+/// Flag to query a fleet instead of reading a file.
 pub const LIVE: &str = "live";
 pub const NAME: &str = "explain";
 
@@ -42,7 +42,7 @@ pub fn command() -> Command {
         .arg(option("key-secret-file", "FILE").help("The file of the POPs' sync.key_secret, for their keys' bytes"))
 }
 
-/// The request that the command line describes, as JSON for weir-sync. An error has a line per problem.
+/// The request that the command line describes, as JSON for weir-sync. An error has one line per problem.
 pub fn described(matches: &ArgMatches, read: ReadRequest) -> Result<Value, String> {
     let mut errors = Vec::new();
     let mut pairs = |name: &str, at: char, expected: &str| {
@@ -72,7 +72,7 @@ pub fn described(matches: &ArgMatches, read: ReadRequest) -> Result<Value, Strin
             }
             at = &mut at[name];
         }
-        // A token has each claim once, and weir-sync refuses a field that is there twice.
+        // A JWT has each claim once, and weir-sync refuses duplicate fields.
         if at.is_null() {
             *at = value.into();
         } else {
@@ -90,7 +90,7 @@ pub fn described(matches: &ArgMatches, read: ReadRequest) -> Result<Value, Strin
     request_of(&request, read).map(|_| request)
 }
 
-/// The described request. An error has a line per problem.
+/// Parses the described request. An error has one line per problem.
 fn request_of(request: &Value, read: ReadRequest) -> Result<Box<dyn Request>, String> {
     read(request).map_err(|errors| {
         let lines = errors.iter().map(|error| format!("--{}: {}", error.place.replacen("s.", " ", 1), error.problem));
@@ -98,7 +98,7 @@ fn request_of(request: &Value, read: ReadRequest) -> Result<Box<dyn Request>, St
     })
 }
 
-/// Request with the proxy's name of its route, which no check has.
+/// Request with the name of its route, which the body of a check cannot contain.
 struct Routed {
     request: Box<dyn Request>,
     route: Option<String>,
@@ -137,7 +137,7 @@ fn add_claims(value: &Value, path: &str, line: &mut String) {
     }
 }
 
-/// Explains the request. An error of the file or the request has a line per problem.
+/// Explains the request. An error in the file or the request has one line per problem.
 pub fn run(matches: &ArgMatches, read: ReadRequest) -> Result<String, String> {
     let route = given(matches, "route");
     let described = described(matches, read)?;
@@ -197,7 +197,7 @@ fn outcome(rules: &RuleSet, request: &mut dyn Request, secret: &FleetSecret) -> 
     lines
 }
 
-/// Explanation of each rule for a request that meets those at `met`; an error is the reason why one does not count it.
+/// Explanation of each rule for a request that meets the rules at `met`, or the reason why a rule does not count it.
 fn explained<'a>(
     rules: &'a RuleSet,
     met: &[u16],
@@ -223,7 +223,7 @@ pub fn others(rules: &RuleSet, met: &[u16], request: &mut Fetched<'_>) -> Vec<(S
     explained.into_iter().filter_map(|(rule, explained)| Some((rule.name.clone(), explained.err()?))).collect()
 }
 
-/// Explanation of a rule that matches a request; an error is the reason why it does not count it.
+/// Explanation of a rule that matches a request, or the reason why the rule does not count it.
 fn counted(rule: &Rule, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<String, String> {
     let mode = match (rule.enforcement.mode, rule.enforcement.percent) {
         (Mode::Off, _) => return Err("its mode is off".into()),
@@ -259,7 +259,7 @@ fn counted(rule: &Rule, request: &mut Fetched<'_>, secret: &FleetSecret) -> Resu
     Ok(format!("key {parts}; bytes {}; {cost}; {mode}{unsure}", Hex(key.as_bytes())))
 }
 
-/// The key's parts and the request's values, in the order in which they were written.
+/// The key's parts in written order, with the request's values.
 fn parts(key: &KeySpec, request: &mut Fetched<'_>) -> String {
     let attributes = request.attributes;
     if key.is_all() {
@@ -290,7 +290,7 @@ fn lacks(key: &KeySpec, lacking: MissingPart, request: &mut Fetched<'_>) -> Stri
     lacking.next().map_or_else(String::new, |(one, _)| part(one, request.attributes))
 }
 
-/// Reason why a rule does not count the request; `chosen` is the variant of it that does.
+/// Reason why a rule does not count the request; `chosen` is the variant of the rule that does.
 fn uncounted(rule: &Rule, chosen: Option<&Rule>, request: &mut Fetched<'_>) -> String {
     if let Some(reason) = not(&rule.matches, request) {
         return format!("match: {reason}");
@@ -314,7 +314,7 @@ fn uncounted(rule: &Rule, chosen: Option<&Rule>, request: &mut Fetched<'_>) -> S
     }
 }
 
-/// Describes the part of `condition` that the request certainly fails, with the value it has instead.
+/// Describes the part of `condition` that the request certainly fails, with the request's value.
 fn not(condition: &Condition, request: &mut Fetched<'_>) -> Option<String> {
     let Condition { all, any, not, end: _ } = condition;
     if let Some(test) = all.tests().find(|test| !test.holds(request).may()) {

@@ -13,7 +13,7 @@ use crate::{flag, number};
 
 pub(super) const NAME: &str = "fleet";
 const WAIT_S_MAX: u64 = 3_600;
-/// Polling interval; POPs learn of a version within about as long.
+/// Polling interval: about the time in which a new version reaches the POPs.
 const PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) fn command() -> Command {
@@ -58,7 +58,7 @@ fn is_current(fleet: &Value) -> bool {
     !pops.is_empty() && pops.iter().all(|pop| pop["is_current"] == true)
 }
 
-/// Number of POPs that run the rule set, number of all POPs, and a line for each other POP with the reason.
+/// Number of POPs that run the rule set, number of all POPs, and a line with the reason for each POP that does not.
 pub(super) fn runs(fleet: &Value, names: Names) -> (usize, usize, Vec<String>) {
     let pops = items(&fleet["pops"]);
     let (current, others): (Vec<&Value>, Vec<&Value>) = pops.iter().partition(|pop| pop["is_current"] == true);
@@ -72,7 +72,7 @@ pub(super) fn is_settled(fleet: &Value) -> bool {
     items(&fleet["pops"]).iter().all(|pop| pop["is_current"] == true || has_refused(pop))
 }
 
-/// Reason why a POP refused a rule set, with a leading colon. Empty if it gave none.
+/// Reason why a POP refused a rule set, with a leading colon; empty if there is none.
 fn refusal(pop: &Value) -> String {
     pop["refusal"].as_str().map(|why| format!(": {}", shown(why))).unwrap_or_default()
 }
@@ -102,7 +102,7 @@ fn page(fleet: &Value, names: Names) -> String {
             0 => "-".into(),
             _ if pop["is_current"] == true && pop["is_canary"] == true => "canary".into(),
             _ if pop["is_current"] == true => names.of(rule_set),
-            // A revision.
+            // Another revision, shown by its number.
             version => version.to_string(),
         };
         let clock = pop["clock_s"].as_f64().map(|s| if s.abs() < 0.05 { "0.0 s".into() } else { format!("{s:+.1} s") });

@@ -1,5 +1,5 @@
-//! `weir-sync import ratelimit FILE...`: converts a configuration of envoyproxy/ratelimit, which [`config`] reads, to
-//! rules with the same decisions, which [`rules`] writes.
+//! `weir-sync import ratelimit FILE...`: converts a configuration of envoyproxy/ratelimit ([`config`]) to rules that
+//! decide alike ([`rules`]).
 
 mod config;
 mod rules;
@@ -22,7 +22,7 @@ pub fn command() -> Command {
         .subcommand(ratelimit)
 }
 
-/// Returns rules as YAML. An error has a line for each thing that rules cannot express.
+/// Returns rules as YAML. An error has one line for each thing that rules cannot express.
 pub fn run(matches: &ArgMatches) -> Result<String, String> {
     let paths = matches.subcommand_matches(RATELIMIT).and_then(|matches| matches.get_many::<String>("file"));
     let mut files = Vec::new();
@@ -40,8 +40,8 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     ratelimit(&files)
 }
 
-/// Converts `files`, each with its name and its text, to rules as YAML. An error has a line for each thing that rules
-/// cannot express, with its place.
+/// Converts `files`, each with its name and its text, to rules as YAML. An error has one line for each thing that
+/// rules cannot express, with its place.
 pub fn ratelimit(files: &[(&str, &str)]) -> Result<String, String> {
     let domains = config::read(files)?;
     rules::write(&domains)

@@ -119,7 +119,7 @@ fn notes(answer: &Value, listed: usize) -> String {
     more.into_iter().chain(alone).collect()
 }
 
-/// Renders an object: a line per field, a table per list.
+/// Renders an object: one line per field, one table per list.
 fn one(answer: &Value) -> String {
     let fields = answer.as_object().into_iter().flatten();
     let (lists, plain): (Vec<_>, Vec<_>) = fields.partition(|(_, value)| value.is_array());
@@ -162,7 +162,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Number with one decimal, or below a tenth, as the rate of `1/h`, with two significant digits.
+/// Formats a number with one decimal, or with two significant digits if it is below 0.95, as the rate of `1/h`.
 fn amount(number: f64) -> String {
     let (mut digits, mut scaled) = (1, number.abs());
     while scaled > 0.0 && scaled < 0.95 && digits < 9 {
@@ -174,7 +174,7 @@ fn amount(number: f64) -> String {
 /// Escape sequence that moves the cursor to the top and clears the screen below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
-/// Shows the keys. If weir-sync is out of reach after the first answer, keeps trying.
+/// Shows the busiest keys repeatedly. Keeps trying if weir-sync is out of reach after the first answer.
 pub(super) async fn top(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let number = |name| matches.get_one::<u64>(name).copied();

@@ -1,8 +1,8 @@
 //! The commands of `weir-sync`, and how rule files are read and checked.
 //!
-//! [`check`], [`explain`] and [`import`] read files. The others use the HTTP API of a running weir-sync; they change
-//! nothing except through it. weir-sync uses the same [`document`] for the rule sets that it receives, and gives the
-//! same warnings and explanations.
+//! [`check`], [`explain`] and [`import`] read files. The other commands use the HTTP API of a running weir-sync, and
+//! change nothing except through it. weir-sync itself uses [`document`] (rule sets, JSON and YAML with places),
+//! [`check::warn`], [`explain::others`], [`moment`] (RFC 3339) and [`credentials`] (tokens, PEM).
 //!
 //! ```
 //! use weir_cli::check::warn::warnings;
@@ -17,9 +17,6 @@
 //! assert!(warnings[0].problem.starts_with("never limits: login counts the same requests"));
 //! # Ok::<(), String>(())
 //! ```
-//!
-//! weir-sync itself uses [`document`] (rule sets, JSON and YAML with places), [`check::warn`], [`explain::others`],
-//! [`moment`] (RFC 3339) and [`credentials`] (tokens, PEM).
 
 #![allow(missing_docs, reason = "a name that says all needs no comment")]
 
@@ -76,7 +73,7 @@ fn given<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
     matches.get_one::<String>(name).map(String::as_str)
 }
 
-/// Runs the command of this name. `whole` is weir-sync's command line; `read` reads a request to explain.
+/// Runs the command `name`. `whole` is weir-sync's command line; `read` parses a request to explain.
 pub fn run(name: &str, matches: &ArgMatches, whole: Command, read: ReadRequest) -> ExitCode {
     let result = match name {
         check::NAME => check::run(matches),

@@ -21,7 +21,7 @@ pub fn text(unix_ms: u64) -> String {
     format!("{}.{:03}Z", whole.trim_end_matches('Z'), ms % 1_000)
 }
 
-/// Parses a time to milliseconds since 1970. None if it is not a time, or before 1970.
+/// Parses a time to milliseconds since 1970; `None` if it is invalid or before 1970.
 pub fn read(text: &str) -> Option<u64> {
     // The library also accepts dates, and times without a zone.
     let (_, clock) = text.split_once(['T', 't'])?;

@@ -1,4 +1,4 @@
-//! Short names of versions for people: `r12` is the twelfth version of the store.
+//! Short names of versions for people: `r12` is the store's twelfth version.
 
 use clap::ArgMatches;
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub(super) enum Named {
     Short(u64),
 }
 
-/// Basis of short names: the newest version and the number in its name. Versions follow one another without a gap.
+/// Basis of short names: the newest version and the number in its name. Versions are consecutive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     newest: u64,
@@ -43,12 +43,12 @@ impl Named {
 }
 
 impl Names {
-    /// Asks for them; without an answer versions keep their numbers.
+    /// Fetches the names from weir-sync. If that fails, versions keep their numbers.
     pub(super) async fn known(api: &Api) -> Self {
         Self::ask(api).await.unwrap_or_default()
     }
 
-    /// Asks for them, unless the output is JSON, which has only numbers.
+    /// Fetches the names, unless the output is JSON, which has only numbers.
     pub(super) async fn for_people(api: &Api, matches: &ArgMatches) -> Self {
         if matches.get_flag("json") { Self::default() } else { Self::known(api).await }
     }

@@ -13,7 +13,7 @@ pub(crate) enum CommandEnd {
     Done = 0,
     /// weir-sync refused the request, or a comparison found differences.
     Refused = 1,
-    /// The command line, a file or the answer is unusable. The code is that for an invalid command line.
+    /// The command line, a file or the answer is unusable. Same exit code as clap's for an invalid command line.
     Unusable = 2,
     OutOfReach = 3,
 }
@@ -22,7 +22,7 @@ pub(crate) enum CommandEnd {
 pub(crate) struct CommandOutput {
     pub(crate) end: CommandEnd,
     pub(crate) page: String,
-    /// Output for programs, which `--json` asks for.
+    /// Output for programs (`--json`).
     pub(crate) json: Option<Value>,
     pub(crate) notes: String,
 }
@@ -45,7 +45,7 @@ impl CommandOutput {
         self
     }
 
-    /// Sets a note for people, which is not part of the output.
+    /// Sets a note for people, which is printed to standard error.
     #[must_use]
     pub(super) fn with_note(mut self, note: impl Into<String>) -> Self {
         self.notes = note.into();
@@ -56,7 +56,7 @@ impl CommandOutput {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(super) end: CommandEnd,
-    /// Error, and what to do.
+    /// The error, with advice.
     pub(super) sentence: String,
 }
 
@@ -81,12 +81,12 @@ pub(super) fn note(answer: &Value) -> String {
     answer["note"].as_str().map(|note| format!("warning: {}", shown(note))).unwrap_or_default()
 }
 
-/// A text in an answer, safe for a terminal; empty if it is none.
+/// A text in an answer, safe for a terminal; empty for any other value.
 pub(super) fn text(value: &Value) -> String {
     value.as_str().map(shown).unwrap_or_default()
 }
 
-/// The items of a list in an answer, or `None` if it is no list.
+/// The items of a list in an answer; empty for any other value.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -125,13 +125,13 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     [&head].into_iter().chain(&rows).map(line).collect()
 }
 
-/// Makes foreign text safe for a terminal: control and bidirectional formatting characters become visible.
+/// Makes foreign text safe for a terminal: replaces control and bidirectional formatting characters.
 pub(super) fn shown(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if c.is_control() || turns(c) { HIDDEN } else { c }).collect()
 }
 
-/// Formats a duration in the largest unit of which it has at least two, as in `0.4 s` or `3 h`.
+/// Formats a duration in the largest unit of which there are at least two, as in `0.4 s` or `3 h`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
 pub(super) fn span(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;

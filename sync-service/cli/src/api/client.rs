@@ -1,4 +1,4 @@
-//! HTTP/1.1 client for one request per connection, as commands send few; and its errors in sentences, with advice.
+//! HTTP/1.1 client with a connection per request, since a command sends few; its errors as sentences with advice.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{Api, host};
 use crate::credentials::authorities;
 use crate::output::{Failure, shown, text};
 
-/// Maximum size of a response, in bytes: about 10,000 POPs, the most that a fleet has.
+/// Maximum size of a response, in bytes: room for about 10,000 POPs, the maximum of a fleet.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 const ERRORS_MAX: usize = 100;
 
@@ -35,7 +35,6 @@ pub(crate) enum ClientError {
     Http(#[from] hyper::Error),
     #[error("{0}")]
     Body(String),
-    /// There was no response within this time, in seconds.
     #[error("no answer within {0} s")]
     Late(u64),
 }
@@ -124,12 +123,12 @@ pub(super) fn connector(ca_file: Option<&str>) -> Result<TlsConnector, Failure> 
     Ok(Arc::new(config).into())
 }
 
-/// True for statuses by which a proxy reports that its upstream does not answer.
+/// True for the statuses that a proxy sends if its upstream does not answer.
 pub(super) fn is_gateways(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
-/// Warning for a change whose answer was lost, which the command `shown_by` shows.
+/// Warning that a change may have been made although its answer was lost. The command `shown_by` shows the change.
 pub(super) fn perhaps_made(shown_by: Option<&str>) -> String {
     let perhaps = |command| format!(". The change may have been made all the same: `{command}` shows it");
     shown_by.map(perhaps).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Plugin configurations in other files: a bootstrap of Envoy, a `WasmPlugin`, an `EnvoyExtensionPolicy`.
+//! Plugin configurations in other files: an Envoy bootstrap, a `WasmPlugin`, an `EnvoyExtensionPolicy`.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ const FILTERS: [(&str, &str); 2] = [
     (".filters.http.wasm.v3.Wasm", "/config/configuration"),
     (".filters.http.dynamic_modules.v3.DynamicModuleFilter", "/filter_config"),
 ];
-/// Fields of which a document of Envoy or Kubernetes has at least one.
+/// Fields that identify an Envoy or Kubernetes document; one is enough.
 const OF_A_HOST: [&str; 5] = ["kind", "static_resources", "resources", "@type", "typed_config"];
 
 pub(super) struct Embedded {
@@ -18,7 +18,7 @@ pub(super) struct Embedded {
     pub(super) value: Value,
 }
 
-/// Plugin configurations in a file of Envoy or Kubernetes, or an error if there is none. None for any other file.
+/// Plugin configurations in an Envoy or Kubernetes file, or an error if it has none; `None` for any other file.
 pub(super) fn of(bytes: &[u8]) -> Option<Result<Vec<Embedded>, String>> {
     let documents = match value(bytes, Form::Either) {
         Ok(document) => vec![document],
@@ -73,8 +73,7 @@ fn of_object(value: &Value, fields: &Map<String, Value>) -> Option<(String, Valu
         None => return None,
     };
     let configuration = value.pointer(&pointer)?;
-    // The text of a StringValue is JSON. A Struct that is written with its type has its content under `value`,
-    // too.
+    // A StringValue contains JSON as text. A Struct with an `@type` also has its content under `value`.
     let (pointer, configuration) = match configuration.get("value").filter(|_| configuration.get("@type").is_some()) {
         Some(inner) => (pointer + "/value", inner),
         None => (pointer, configuration),

@@ -18,7 +18,7 @@ use condition::named;
 
 const BODY_CHARS_MAX: usize = 60;
 
-/// Effects of a rule set's fields before any rule applies; a line each.
+/// Effects of `enforce`, `allow` and `deny`, one line each.
 pub(crate) fn lists(rules: &RuleSet) -> Vec<String> {
     let requests = |condition| condition::requests(condition, rules.attributes());
     let mut lines = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn lists(rules: &RuleSet) -> Vec<String> {
     lines
 }
 
-/// Explains `rule`, one of `rules`, a sentence each; the first contains its name.
+/// Sentences that explain `rule`, one of `rules`; the first contains its name.
 pub(crate) fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     if !rule.is_written() {
         return made(rule, rules);
@@ -60,7 +60,7 @@ pub(crate) fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     lines
 }
 
-/// Rules that `tiers` and `also_by_prefix` make of the written rule `base`.
+/// Rules that `tiers` and `also_by_prefix` derive from the written rule `base`.
 fn made_by<'a>(base: &'a Rule, rules: &'a RuleSet) -> impl Iterator<Item = &'a Rule> {
     rules.rules().iter().filter(|rule| rule.place() == base.place() && !rule.is_written())
 }
@@ -165,7 +165,7 @@ fn sharing(rule: &Rule) -> Vec<String> {
     lines
 }
 
-/// Describes how its response differs from the default, one sentence per difference.
+/// Differences between the rule's response and the default, one sentence each.
 fn response(rule: &Rule) -> Vec<String> {
     let Response {
         status,

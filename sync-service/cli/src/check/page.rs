@@ -1,4 +1,4 @@
-//! Explanation of each rule of a valid file, and the worst case of a fleet's overshoot.
+//! Explanations of the rules in a valid file, with a fleet's overshoot in the worst case.
 
 use serde_json::Value;
 use weir_budget::bound::{FleetParameters, bound, usual};
@@ -23,7 +23,7 @@ pub(super) struct ExplainParameters {
 }
 
 impl ExplainParameters {
-    /// Explains the rules of the file at `path`; without warnings.
+    /// Explains the rules of the file at `path`, without warnings.
     pub(super) fn page(&self, path: &str, whole: &Whole) -> String {
         let Self { fleet, called, newcomers } = self;
         let set = whole.document.rules();
@@ -61,7 +61,7 @@ impl ExplainParameters {
     }
 }
 
-/// The short forms below `place` in their full form; for an empty place, those outside of the rules.
+/// Full forms of the short forms below `place`; for an empty `place`, of those outside `rules`.
 fn read_as(whole: &Whole, place: &str) -> Option<String> {
     let is_here = |form: &&ShortForm| {
         if place.is_empty() { !form.place.starts_with("rules[") } else { form.place.starts_with(place) }
@@ -115,7 +115,6 @@ fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
     let pops = u64::from(fleet.pops);
     let at_all = u64::from(rule.algorithm.limit()) * pops;
     let overshoot = match &rule.algorithm {
-        // A single POP counts everything, and no other's counts are late.
         _ if pops == 1 && rule.sharing.refill_policy == RefillPolicy::Continuous => {
             "0, as one POP counts everything.".into()
         }
@@ -135,12 +134,12 @@ fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
     Some(overshoot + later)
 }
 
-/// Number of buckets that a slot can distinguish, per entry that it has room for.
+/// Number of buckets that a slot can distinguish, per entry that fits into it.
 const BUCKETS_PER_PLACE: u64 = 3;
 /// Fraction of a slot's entries that cells may take.
 const CELLS_PART: (u64, u64) = (14, 16);
 
-/// Size of the table for `newcomers` a second with one request each, or `None` if the rule stores nothing for them.
+/// Table size for `newcomers` new keys a second with one request each; `None` if nothing is stored for them.
 fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode == Mode::Off {
         return None;
@@ -161,10 +160,10 @@ fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
     ))
 }
 
-/// Time for which one request is remembered, in nanoseconds.
+/// Time for which a request is remembered, in nanoseconds; `None` if it is not stored, or for an unknown time.
 fn lasts_ns(rule: &Rule) -> Option<u64> {
     match &rule.algorithm {
-        // A key without an entry acquires tokens as well.
+        // A key without an entry can acquire tokens too.
         Algorithm::TokenBucket(_) if rule.sharing.refill_policy != RefillPolicy::Continuous => None,
         Algorithm::TokenBucket(_) if rule.sharing.strict && rule.on_sync_loss == OnSyncLoss::Deny => None,
         Algorithm::TokenBucket(quota) => {

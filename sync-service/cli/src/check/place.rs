@@ -26,7 +26,7 @@ pub(super) struct FilePart<'a> {
     pub(super) place: &'a str,
 }
 
-/// A value, reduced to what places can refer to.
+/// A parsed value, of which only what a place can refer to is kept.
 enum Node {
     Map(Vec<(String, Spanned<Node>)>),
     List(Vec<Spanned<Node>>),
@@ -71,7 +71,7 @@ impl Node {
         match self {
             Self::Map(fields) => {
                 let find = |step: &str| fields.iter().find(|(name, _)| name == step).map(|(_, value)| value);
-                // An error about `path` may be about a list of one, and `methods` may be written `method`.
+                // An error may name `path` where the file has `paths`, and `methods` where it has `method`.
                 let other = if step == "path" { "paths" } else { "method" };
                 find(step).or_else(|| find(other).filter(|_| matches!(step, "path" | "methods")))
             }
@@ -141,26 +141,26 @@ impl<'de> Visitor<'de> for Reader {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
     Error,
-    /// The file is accepted, but has something that cannot be intended.
+    /// The file is accepted, but contains something that cannot be intended.
     Warning,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// Line of its place, from 1, or `None` if it has no place.
+    /// Line, from 1; `None` for the whole file.
     pub(super) line: Option<u64>,
-    /// Column, in characters from 1.
+    /// Column in characters, from 1.
     pub(super) column: Option<u64>,
-    /// The field: `rules[0].rate`; empty if it is about the whole file.
+    /// Field, such as `rules[0].rate`; empty for the whole file.
     pub(super) place: String,
-    /// Name of the rule that contains it; none outside of rules, or if the rule has no name.
+    /// Name of the rule that contains the field, if any.
     pub(super) rule: Option<String>,
     pub(super) problem: String,
 }
 
 impl Finding {
-    /// Error about a file that could not be read, or only in part.
+    /// Error about a file as a whole.
     pub(super) fn of_file(problem: String) -> Self {
         Self { severity: Severity::Error, line: None, column: None, place: String::new(), rule: None, problem }
     }
@@ -195,7 +195,7 @@ impl Finding {
         warnings.into_iter().map(finding).collect()
     }
 
-    /// A line about `file`, in the form that editors parse.
+    /// One-line message in the form that editors parse.
     pub(super) fn line(&self, file: &str) -> String {
         let Self { severity, line, column, place, rule, problem } = self;
         let at = [line, column].into_iter().flatten().map(|number| format!(":{number}"));

@@ -1,5 +1,5 @@
-//! Warnings about valid rule sets that cannot be intended: rules that match nothing, and rules that never limit. A
-//! warning is only given if it is certain.
+//! Warnings about mistakes in valid rule sets, such as rules that match nothing or never limit. Only certain mistakes
+//! are reported.
 
 mod written;
 
@@ -17,8 +17,8 @@ pub use written::Warning;
 
 const NOT_HOLDS: &str = "never matches: its not holds wherever the rest does";
 
-/// Warns of rules, list entries and tiers that never match, of rules that never limit, and of those that a client can
-/// evade by another spelling.
+/// Warns about rules, list entries and tiers that never match, rules that never limit, and conditions that a client
+/// can evade by another spelling.
 pub fn warnings(set: &RuleSet) -> Vec<Warning> {
     let rules = set.rules();
     let mut warnings = of_lists(set);
@@ -78,7 +78,7 @@ fn of_lists(set: &RuleSet) -> Vec<Warning> {
     warnings
 }
 
-/// True if a condition matches all clients' addresses of a family, and tests nothing else.
+/// True if a condition matches all IPv4 or all IPv6 addresses, and tests nothing else.
 fn is_everybody(Condition { all, any, not, end }: &Condition) -> bool {
     let is_plain = any.is_empty() && not.is_none() && end.is_never();
     let mut tests = all.tests();
@@ -86,7 +86,7 @@ fn is_everybody(Condition { all, any, not, end }: &Condition) -> bool {
     is_plain && is_whole && tests.next().is_none()
 }
 
-/// Entry of allow or deny that always applies before this rule, or `None` if there is none.
+/// Describes the entry of `allow` or `deny` that always applies before this rule, if any.
 fn before(rule: &Rule, set: &RuleSet) -> Option<String> {
     let holds = |list: &[Condition]| list.iter().position(|wide| contains(wide, &rule.matches));
     let allowed = holds(set.allow()).map(|i| format!("never counts: allow[{i}] holds wherever it does"));
@@ -200,7 +200,7 @@ enum Taken<'a> {
     Key(&'a str),
 }
 
-/// Requests that `later` never gets, because `tier` comes before it.
+/// Requests of the tier `later` that the earlier `tier` takes.
 fn taken<'a>(tier: &Tier, later: &'a Tier) -> Option<Taken<'a>> {
     if !asks_nothing(tier) && tier.when != later.when {
         return None;

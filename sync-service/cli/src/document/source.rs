@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use serde_saphyr::{Budget, Error, Options};
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-/// Parses `bytes`. An error states the position, and the name of a duplicate field.
+/// Parses JSON without duplicate fields. An error states the position, and the name of a duplicate field.
 pub fn json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = Once.deserialize(&mut json)?;
@@ -112,7 +112,7 @@ pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, Misread> {
     from_str(text, serde_saphyr::options! { strict_booleans: true, budget: budget() }).map_err(wrong)
 }
 
-/// Parses a file of several documents. None if it is invalid.
+/// Parses a file of several YAML documents; `None` if it is invalid.
 pub(crate) fn documents(bytes: &[u8]) -> Option<Vec<Value>> {
     let options = serde_saphyr::options! { strict_booleans: true, budget: budget() };
     serde_saphyr::from_multiple_with_options(str::from_utf8(bytes).ok()?, options).ok()
@@ -122,7 +122,7 @@ pub fn from_str<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, 
     serde_saphyr::from_str_with_options(text, options).map_err(|error| misread(&error))
 }
 
-/// Limit of a document's size after its aliases are expanded, so that it fits into the JSON that is kept.
+/// Size limit of a document with its aliases expanded, so that it fits into the JSON that is stored.
 pub(crate) fn budget() -> Option<Budget> {
     serde_saphyr::budget! { max_total_scalar_bytes: FILE_BYTES_MAX }
 }
@@ -136,12 +136,12 @@ fn misread(error: &Error) -> Misread {
 #[cfg(test)]
 mod yaml_tests;
 
-/// Maximum size of a file: a plugin configuration, which is a rule set and some more fields.
+/// Maximum size of a file, in bytes. A plugin configuration is a rule set with a few more fields.
 pub(crate) const FILE_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 /// File name that stands for the standard input.
 pub(crate) const STDIN: &str = "-";
 
-/// Reads the file at `path`, or the standard input. Of a larger file it returns `bytes_max + 1` bytes.
+/// Reads the file at `path`, or the standard input. Returns the first `bytes_max + 1` bytes of a larger file.
 pub fn read_file(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     let most = bytes_max as u64 + 1;
     let mut bytes = Vec::new();
@@ -153,7 +153,7 @@ pub fn read_file(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a text of at most `bytes_max` bytes. An error leaves out the file's name.
+/// Reads a text of at most `bytes_max` bytes. Errors do not name the file.
 pub(crate) fn read_text(path: &str, bytes_max: usize) -> Result<String, String> {
     let bytes = read_file(path, bytes_max).map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() > bytes_max {

@@ -60,7 +60,7 @@ const DIRECTIVE: &str = "found a directive: expected none; quote a text that beg
 const ESCAPE: &str =
     "found an escape that means no character: write `\\\\` for a backslash, or put the text in single quotes";
 
-/// Message for a text that is not YAML. None for errors too rare to need their own wording.
+/// Message for a text that is not YAML; `None` for errors too rare to need their own wording.
 fn of_text(kind: &ErrorKind) -> Option<Cow<'static, str>> {
     use ErrorKind as Kind;
     Some(Cow::Borrowed(match kind {

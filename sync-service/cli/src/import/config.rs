@@ -12,13 +12,13 @@ pub(super) struct Domain {
     pub(super) nodes: Vec<DescriptorNode>,
 }
 
-/// A descriptor: an entry that a request's descriptor may have at this depth.
+/// Entry that a request's descriptor may have at this depth.
 pub(super) struct DescriptorNode {
     pub(super) place: String,
     pub(super) key: String,
     pub(super) value: Value,
     pub(super) limit: Option<ImportedLimit>,
-    /// Entries that may follow it.
+    /// Entries that may follow this one.
     pub(super) nodes: Vec<Self>,
     /// True if all values that match its wildcard are counted together.
     pub(super) is_shared: bool,
@@ -38,7 +38,7 @@ pub(super) struct ImportedLimit {
     pub(super) place: String,
     pub(super) amount: Amount,
     pub(super) name: Option<String>,
-    /// Names of the limits that do not count the requests that this one counts.
+    /// Names of the limits that do not count this limit's requests.
     pub(super) replaces: Vec<String>,
     pub(super) is_in_shadow: bool,
 }
@@ -49,7 +49,7 @@ pub(super) enum Amount {
     Limited(u32, &'static str),
 }
 
-/// Units of time, each with its length in a rule. As for envoyproxy/ratelimit, days are in UTC.
+/// Units of time, each with its length in a rule. Days are in UTC, as in envoyproxy/ratelimit.
 const UNITS: [(&str, &str); 7] =
     [("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("week", "7d"), ("month", "30d"), ("year", "365d")];
 
@@ -91,7 +91,7 @@ struct Replaced {
     name: Option<String>,
 }
 
-/// Parses `files`, each with its name. The error has one line for each problem.
+/// Parses `files`, each with its name. An error has one line per problem.
 pub(super) fn read(files: &[(&str, &str)]) -> Result<Vec<Domain>, String> {
     let (mut domains, mut errors) = (Vec::<Domain>::new(), Vec::new());
     for (name, text) in files {

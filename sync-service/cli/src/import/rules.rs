@@ -1,13 +1,11 @@
-//! Writes rules for limits.
+//! Rules for the limits of an envoyproxy/ratelimit configuration.
 //!
-//! A request's descriptor is looked up entry by entry: at each depth first the value itself, then the wildcards
-//! in the order in which they are written, then the key without a value; there is no backtracking. So a limit
-//! counts the descriptors with the keys on its path whose values match it, unless a sibling with precedence
-//! takes them.
+//! A request's descriptor is looked up entry by entry: at each depth first the value itself, then the wildcards in
+//! written order, then the key without a value; there is no backtracking. So a limit counts the descriptors with the
+//! keys on its path whose values match it, unless a sibling has precedence.
 //!
-//! Data about a request that only a gateway has is in claims under `ratelimit`: `domain`, `entries` (the keys
-//! of its descriptor), `entry` and a key (the value of that entry), `beside` (the other descriptors of the
-//! request).
+//! Request data that only a gateway has is in claims under `ratelimit`: `domain`, `entries` (the keys of the request's
+//! descriptor), `entry` and a key (the value of that entry), `beside` (the request's other descriptors).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,7 +22,7 @@ const ANY_BESIDE: &str = "(?:[^%,;=]|%..)*";
 /// Claim that no request has, because no entry has this name under `ratelimit`.
 const NOTHING: &str = "[ratelimit, nothing]";
 
-/// Writes the rules for `domains`. An error has a line for each thing that rules cannot express.
+/// Writes the rules for `domains`. An error has one line for each thing that rules cannot express.
 pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
     let text = "# Made from a configuration of envoyproxy/ratelimit by `weir-sync import ratelimit`.\nrules:\n";
     let mut written = Written { text: text.into(), places: Vec::new(), names: BTreeSet::new() };
@@ -91,7 +89,7 @@ impl Written {
         }
         self.except(counted);
         if count == 0 {
-            // A request that lacks a part of its key is limited at once, and every request lacks this one.
+            // A request that lacks a part of its key is limited at once, and every request lacks this part.
             let _ = writeln!(self.text, "  key: [{{jwt_claim: {NOTHING}}}]\n  missing: limit\n  rate: 1/d");
             return;
         }
@@ -141,14 +139,14 @@ impl Written {
 
 struct CountedLimit<'a> {
     limit: &'a ImportedLimit,
-    /// Path to it: a descriptor of each depth.
+    /// Path to the limit: one descriptor per depth.
     way: Vec<&'a DescriptorNode>,
-    /// Exceptions, as tests: siblings of those on the path that have precedence.
+    /// Tests for the exceptions: siblings of the path's descriptors that have precedence.
     first: Vec<String>,
     replaced_by: Vec<String>,
 }
 
-/// The limits of a domain, in order. An error has a line for each thing that rules cannot express.
+/// The limits of a domain, in order. An error has one line for each thing that rules cannot express.
 fn limits(domain: &Domain) -> Result<Vec<CountedLimit<'_>>, String> {
     let mut limits = Vec::new();
     walk(&domain.nodes, &mut Vec::new(), &[], &mut limits);

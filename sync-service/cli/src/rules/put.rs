@@ -1,5 +1,5 @@
-//! `weir-sync rules put` and `diff`, which first try the change at the weir-sync that would make it; and `canary`,
-//! `promote` and `withdraw`, for a rule set that is put for some of the POPs.
+//! `weir-sync rules put` and `diff`, which begin with a dry run at weir-sync; and `canary`, `promote` and `withdraw`,
+//! for a rule set that only some POPs run.
 
 use bytes::Bytes;
 use clap::{Arg, ArgMatches};
@@ -16,7 +16,7 @@ use crate::{fleet, given, number, option};
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// Option that waits for POPs, with its default and its maximum in seconds.
+/// Option to wait for POPs, with its default and its maximum, in seconds.
 const WAIT: &str = "wait";
 const WAIT_S_DEFAULT: &str = "30";
 const WAIT_S_MAX: u64 = 3_600;
@@ -36,7 +36,7 @@ struct File<'a> {
     path: &'a str,
     media_type: &'static str,
     bytes: Bytes,
-    /// Query parameter that selects the POPs, or `None` if it is for all.
+    /// Query parameter that selects the POPs, or `None` for all POPs.
     audience: Option<(&'static str, &'a str)>,
 }
 
@@ -58,8 +58,8 @@ impl<'a> File<'a> {
         self.audience.iter().fold(ask, |ask, (name, value)| ask.query(name, value))
     }
 
-    /// Sends the request, and returns the body of the answer. Errors in the file are reported with lines and columns if
-    /// this program finds them, too.
+    /// Sends the request, and returns the body of the answer. Reports errors in the file with lines and columns if this
+    /// program finds them too.
     async fn put(&self, api: &Api, ask: ApiRequest<'_>) -> Result<Value, Failure> {
         match api.try_ask(ask).await? {
             ApiResult::Done(answer) => Ok(answer.body),

@@ -14,7 +14,7 @@ use super::condition::{named, source};
 
 const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
 
-/// Description of the change that the tier of `rule` makes to its rule's quota.
+/// Description of a tier's quota; `rule` is the rule made for the tier.
 pub(crate) fn of_tier(tier: &Tier, rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
     match (&tier.change, rule.sharing.refill_policy.windows(), rule.rate) {
@@ -76,12 +76,12 @@ pub(crate) fn allowance(rule: &Rule) -> String {
     }
 }
 
-/// Maximum in any window as long as the rule's, if that exceeds the rule's number.
+/// Maximum in any window of the rule's length, if that exceeds the rule's limit.
 pub(crate) fn in_any_window(rule: &Rule) -> Option<String> {
     let limit = u64::from(rule.algorithm.limit());
     let rate = rule.rate.map(|rate| (u64::from(rate.count()), span(rate.span().nanos())));
     let (most, length) = match (rule.sharing.refill_policy, &rule.algorithm) {
-        // At the end of one window and the beginning of the next. A sliding window forgets the previous one
+        // The limit at the end of one window, and again in the next. A sliding window forgets the previous window
         // while the current one passes.
         (RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar), _) => (2 * limit, window(calendar)),
         (RefillPolicy::Continuous, Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window)) => {

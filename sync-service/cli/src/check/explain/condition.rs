@@ -9,7 +9,7 @@ use crate::moment;
 
 const NAMED_MAX: usize = 5;
 
-/// `requests ...` that meet the condition; `every request` if it is empty.
+/// `requests ...`, with the condition in words; `every request` if it is empty.
 pub(crate) fn requests(condition: &Condition, attributes: &Attributes) -> String {
     let phrases = phrases(condition, attributes);
     if phrases.is_empty() { "every request".into() } else { format!("requests {}", phrases.join(" and ")) }
@@ -120,7 +120,7 @@ pub(crate) fn key(key: &KeySpec, attributes: &Attributes) -> String {
     if key.is_all() {
         return "in one bucket".into();
     }
-    // All parts, of which there are at most eight.
+    // Not cut short by `named`, because a key has at most eight parts.
     let parts: Vec<_> = key.parts().map(|one| part(one, attributes)).collect();
     format!("by {}", parts.join(" and "))
 }

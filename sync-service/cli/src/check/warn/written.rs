@@ -1,4 +1,5 @@
-//! Warnings about single conditions: texts of no request, tests that exclude one another, spellings that evade a rule.
+//! Warnings about single conditions and keys: texts that no request has, tests that exclude one another, and values
+//! that a client can write in another way to evade a rule.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ use weir_rules::request::{Attributes, Duplicates, Folding, Source};
 
 use crate::check::explain::condition::source;
 
-/// Warns of texts that no request can have. `at` returns the place of a field, which begins with a dot.
+/// Warns about tests that no request can pass. `at` returns the place of a field, given with a leading dot.
 pub(super) fn of_condition(
     condition: &Condition,
     attributes: &Attributes,
@@ -67,7 +68,7 @@ fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     warnings
 }
 
-/// Warns of a path that looks like a pattern, but is compared literally.
+/// Warns about a path that looks like a pattern, but is compared literally.
 fn of_pattern(written: &Written) -> Option<String> {
     let (Written::Exact(path) | Written::Prefix(path)) = written else { return None };
     let found = path.chars().find(|letter| "(|^$".contains(*letter));
@@ -80,12 +81,12 @@ fn of_pattern(written: &Written) -> Option<String> {
     path.contains('*').then(|| format!("{path:?} is compared to the letter: did you mean {{glob: {path}}}?"))
 }
 
-/// Part of a valid rule set that cannot be intended.
+/// Warning about a part of a valid rule set that cannot be intended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// Its place, such as `rules[0].match`.
+    /// Place of the part, such as `rules[0].match`.
     pub place: String,
-    /// Name of the rule that contains it; none outside of rules.
+    /// Name of the rule that contains the part, if any.
     pub rule: Option<String>,
     pub problem: String,
 }
@@ -113,7 +114,7 @@ impl fmt::Display for Warning {
 /// Another spelling of `/login` for each of [`Folding::NAMES`].
 const SPELLINGS: [&str; 4] = ["/LOGIN", "/login/", "/login;a", "/%6Cogin"];
 
-/// Warns of each path that is refused or counted in one spelling only, but for those in `not`.
+/// Warns about each path outside `not` that is refused or counted in one spelling only.
 pub(super) fn of_spellings(condition: &Condition, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let mut warnings = clause_spellings(&condition.all, at);
     for (i, clause) in condition.any.iter().enumerate() {
@@ -141,7 +142,7 @@ fn clause_spellings(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning
     warnings
 }
 
-/// Warns of each credential in a key that a client may send twice, which makes another key.
+/// Warns about each credential in a key that a client can send twice to get another key.
 pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let is_open = |part: KeyPart<'_>| {
         let KeyPart::Other(Part::Value(value)) = part else { return false };
