@@ -1,5 +1,4 @@
-//! Access control: who may report for which POP, who may read and change the rule set, and who may ask the
-//! gateway.
+//! Access control: who may report for which POP, read or change the rule set, and use the gateway.
 
 pub mod credentials;
 
@@ -12,12 +11,12 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use crate::config::{Config, TokenSource};
 use credentials::{Credential, Credentials, GatewayApi, GatewayApis, PopPatterns, Role, Scope};
 
-/// Tokens for reports, for operators, and for services that ask the gateway.
+/// Tokens for reports, for operators, and for services that use the gateway.
 #[derive(Debug)]
 pub struct Access {
     sources: [TokenSource; 3],
     held: RwLock<Held>,
-    /// Credential of every reporter if no token is set.
+    /// Credential of every reporter if neither tokens nor client certificates are configured.
     anyone: Option<Arc<Credential<PopPatterns>>>,
 }
 
@@ -54,8 +53,8 @@ pub enum Refused {
 }
 
 impl Access {
-    /// Reads all tokens. If there are none for POPs, anyone may report; with client certificates, any client that
-    /// presents one. Fails with all errors, each with its setting.
+    /// Reads all tokens. If there are none for POPs, anyone may report, or with `tls_client_ca_file` any client with a
+    /// certificate. Returns all errors, each with its setting.
     pub(crate) fn read(config: &Config) -> Result<Self, Vec<String>> {
         let sources = [&config.token, &config.admin_token, &config.check_token].map(Clone::clone);
         let mut errors = Vec::new();
@@ -81,7 +80,7 @@ impl Access {
         token.or_else(|| self.anyone.clone())
     }
 
-    /// Operator whose token a request carries, if its role includes `needed`.
+    /// Operator that matches the token `given` with a request, if the role includes `needed`.
     pub fn operator(&self, given: Option<&[u8]>, needed: Role) -> Result<Arc<Credential<Role>>, Refused> {
         let held = self.held();
         if held.admins.len() == 0 {
@@ -91,9 +90,8 @@ impl Access {
         if operator.scope >= needed { Ok(Arc::clone(operator)) } else { Err(Refused::ReadOnly(operator.name.clone())) }
     }
 
-    /// Credential whose token a request carries, if it may use this endpoint of the gateway. Without any
-    /// tokens, the endpoint for checks is open to all, and the credential is none; limits named by the caller
-    /// always take a token.
+    /// Credential that matches the token `given` with a request, if it may use this endpoint of the gateway. If no
+    /// tokens are set, checks need none, and the result is `None`; limits named by the caller always need a token.
     pub(crate) fn asker(
         &self,
         given: Option<&[u8]>,
@@ -116,7 +114,7 @@ impl Access {
         self.held().checks.len() > 0
     }
 
-    /// True if the gateway has several callers, according to their tokens.
+    /// True if several tokens for the gateway are set.
     pub(crate) fn has_askers(&self) -> bool {
         self.held().checks.len() > 1
     }
@@ -128,7 +126,7 @@ impl Access {
         given.is_some_and(is_known)
     }
 
-    /// Reads the files again. If a file is invalid, that is logged, and the previous tokens stay valid.
+    /// Reads the files again. Logs invalid files, whose previous tokens stay valid.
     pub(crate) fn reread(&self) {
         let (before, mut errors) = (self.held().clone(), Vec::new());
         let [pops, admins, checks] = &self.sources;
@@ -153,7 +151,7 @@ impl Access {
     }
 }
 
-/// Tokens of `source`; none after an error, which begins with the setting.
+/// Tokens of `source`. If they are invalid, adds an error that begins with the setting, and returns `None`.
 fn tokens<S: Scope>(setting: &str, source: &TokenSource, errors: &mut Vec<String>) -> Option<Arc<Credentials<S>>> {
     let read = Credentials::read(source).map(Arc::new);
     read.map_err(|wrong| errors.push(format!("{setting}: {wrong}"))).ok()
@@ -171,10 +169,10 @@ pub(crate) const EXPECTED_HOST: &str = "expected a host of this listener's own: 
 
 /// Hosts that a listener answers to.
 ///
-/// A web page can make a browser send requests to a loopback address under a name of the page's own, and then
-/// read the responses (DNS rebinding). The browser sends that name as the host. So a loopback listener without
-/// tokens answers to its own names only: its addresses, `localhost`, and names without a dot, which no page
-/// has. POPs use the name of a cluster.
+/// A web page can make a browser send requests to a loopback address under a name of the page's own, and then read the
+/// responses (DNS rebinding). The browser sends that name as the host. So a loopback listener without tokens answers to
+/// its own names only: its addresses, `localhost`, and names without a dot, which no page has. POPs use the name of a
+/// cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllowedHosts {
     is_bounded: bool,
@@ -186,7 +184,7 @@ impl AllowedHosts {
         Self { is_bounded: address.ip().is_loopback() && !needs_token }
     }
 
-    /// True if all hosts of a request are the listener's own, or it names none, as no browser does.
+    /// True if all hosts of a request are the listener's own, or it has none: browsers always send a host.
     pub(crate) fn are_own(self, uri: &Uri, headers: &HeaderMap) -> bool {
         let named = headers.get_all(HOST).iter().map(|host| host.to_str().ok());
         let mut hosts = uri.authority().map(|authority| Some(authority.as_str())).into_iter().chain(named);

@@ -13,7 +13,7 @@ pub struct Differences {
     pub removed: Vec<String>,
     pub changed: Vec<RuleDifference>,
     pub is_reordered: bool,
-    /// Fields outside of the rules that differ.
+    /// Fields outside `rules` that differ.
     pub fields: Vec<String>,
 }
 

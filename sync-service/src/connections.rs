@@ -1,9 +1,8 @@
 //! Connections of a listener: each has a seat, and limits on time and memory.
 //!
-//! A connection that does not send a byte in time, does not read its responses in time, or sends a head without
-//! end is closed. If all seats are taken and another connection arrives, a connection that has presented no
-//! token and waits for a request [gives up its seat](seats). The new connection waits only while all of these
-//! are being answered.
+//! A connection that does not send its first byte in time, does not read its responses in time, or sends an endless
+//! head is closed. If all seats are taken and another connection arrives, an idle connection that has presented no
+//! token [gives up its seat](seats). The new connection waits only while no such connection is idle.
 
 mod arriving;
 mod seats;
@@ -41,7 +40,7 @@ use arriving::{Answering, OnTheWay, RequestLifetime, Timely};
 use seats::{Seat, Seats};
 use together::{Gathered, Together};
 
-/// Header with which Envoy removes the sender from its load balancing at once.
+/// Response header that makes Envoy remove the sender from load balancing at once.
 pub(crate) const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
 /// Pause after a connection could not be accepted, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -51,29 +50,29 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 const FIELDS_BYTES_MAX: u32 = 8 * 1024;
 /// Maximum number of fields of a head over HTTP/2, where a repeated field takes one byte.
 pub(crate) const FIELDS_MAX: usize = 100;
-/// Time that a known connection has for its last response when it gives up its seat.
+/// Time for the last response of a known connection that gives up its seat.
 const LAST_WORDS: Duration = Duration::from_millis(10);
 const STREAMS_MAX: u32 = 1_000;
 const TOO_MANY: &str =
     "a connection without a token, with too many requests at a time or answers that it does not take";
-/// Maximum number of concurrent responses without an end of their own, per connection.
+/// Maximum number of concurrent endless responses per connection.
 pub(crate) const LASTING_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
-    /// HTTP/2: many requests at a time, as gRPC needs.
+    /// For gRPC, which needs many requests at a time.
     Http2,
 }
 
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// Credential of its certificate, if it presented one.
+    /// Credential of the peer's certificate, if it presented one.
     pub(crate) certificate: Option<Arc<Credential<PopPatterns>>>,
-    /// Permits for responses without an end of their own.
+    /// Permits for endless responses.
     lasting: Arc<Semaphore>,
-    /// Weak, so that a response which outlives the connection does not keep its seat.
+    /// Weak, so that a response that outlives the connection does not keep the seat.
     seat: Weak<Seat>,
     on_the_way: Arc<OnTheWay>,
 }
@@ -94,7 +93,7 @@ impl Peer {
         peer
     }
 
-    /// True once it has presented a token of any kind, or a certificate.
+    /// True once the peer has presented a token of any kind, or a certificate.
     pub(crate) fn is_known(&self) -> bool {
         self.on_the_way.is_known()
     }
@@ -114,7 +113,7 @@ impl Peer {
         }
     }
 
-    /// Acquires a permit for a response that does not end by itself and takes memory for as long as it lasts.
+    /// Acquires a permit for an endless response, which takes memory for as long as it lasts.
     pub(crate) fn lasting(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         Arc::clone(&self.lasting).try_acquire_owned()
     }
@@ -177,7 +176,7 @@ impl Connections {
         (self.most as usize).saturating_sub(self.free.available_permits())
     }
 
-    /// Closes the connections that wait for a request, and the others once their requests have ended.
+    /// Closes idle connections at once, and the others when their requests have ended.
     pub(crate) fn send_away(&self) {
         self.ending.send_replace(());
     }
@@ -188,13 +187,13 @@ impl Connections {
         timeout(limit, self.free.acquire_many(self.most)).await.is_ok()
     }
 
-    /// Acquires a seat, if necessary that of a connection without a token. The semaphore is never closed.
+    /// Acquires a seat, if necessary that of a connection without a token. Never `None`: the semaphore stays open.
     async fn seat(&self) -> Option<OwnedSemaphorePermit> {
         loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
                 return Some(permit);
             }
-            // If none of them waits for a request, the next that starts to wait is closed.
+            // If no guest is idle, the next guest to become idle is closed.
             let begins = self.seats.begins.notified();
             let is_closing = self.seats.close_guest();
             tokio::select! {
@@ -225,7 +224,7 @@ impl Connections {
             let ended = async {
                 tokio::select! {
                     () = closed => Some(if seat.is_known() { LAST_WORDS } else { Duration::ZERO }),
-                    // An error would mean that the listener is gone, too.
+                    // An error would mean that the listener is gone.
                     _ = ending.changed() => None,
                 }
             };
@@ -290,7 +289,7 @@ fn log(result: Result<(), Failure>) {
     }
 }
 
-/// Prepares a connection from its first byte on: TLS, if any, and the credential of its certificate.
+/// Waits for a connection's first byte, sets up TLS, if any, and reads the credential of the client's certificate.
 async fn begun(
     stream: TcpStream,
     config: &Config,
@@ -299,7 +298,7 @@ async fn begun(
     on_the_way: &Arc<OnTheWay>,
 ) -> Option<(Stream, Option<Arc<Credential<PopPatterns>>>)> {
     let address = stream.peer_addr().ok()?;
-    // The byte stays in the stream. Readiness is not enough, as it may come without a byte.
+    // Peeking leaves the byte in the stream. Readiness alone could be spurious.
     stream.peek(&mut [0]).await.ok()?;
     // Replies are small and awaited; without this they may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
@@ -323,7 +322,7 @@ async fn begun(
             }
             Some((timely(Box::pin(stream)), bearer.map(Arc::new)))
         }
-        // For example a client with plain HTTP, or with a certificate of an unknown authority.
+        // For example a client with plain HTTP, or with a certificate from an unknown authority.
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             secrets.refusals.log(address.ip(), &format!("a connection without valid TLS: {error}"));
             None

@@ -1,6 +1,6 @@
 //! The gRPC port: Envoy's rate limit service and its quota service, over the gateway, and the health service.
 //!
-//! Requests are authorized here. [`unary`] frames messages, whose meaning is in [`weir_gateway`].
+//! Requests are authorized here. [`unary`] frames messages; [`weir_gateway`] interprets them.
 
 mod unary;
 
@@ -46,10 +46,10 @@ const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
 /// Prefix of the methods of the health service, and its method whose response is an endless stream.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
-/// Maximum number of bytes from a client in a single message to a method that needs no token.
+/// Maximum size of a message to a method that needs no token, in bytes.
 const TOKENLESS_BYTES_MAX: usize = 1_024;
 const PATH_BYTES_MAX: usize = 256;
-/// Limit for the incomplete messages of all clients without a token, in blocks, of which each takes one.
+/// Limit for the incomplete messages of all clients without a token, in blocks; a message takes at least one.
 const BLOCKS_MAX: usize = 2_048;
 const NO_ROOM: &str = "expected the whole message at once: too many without a token are not whole";
 const BLOCK_BYTES: usize = 4_096;
@@ -131,9 +131,8 @@ impl Port {
         }
     }
 
-    /// Asks callers to go elsewhere: through the health service and with each response, by ending quota
-    /// streams, and by closing each existing connection when its requests are finished. New connections are
-    /// still served.
+    /// Makes callers go elsewhere: through the health service and with each response, by ending quota streams, and by
+    /// closing each existing connection when its requests are finished. New connections are still served.
     pub(crate) async fn send_away(&self) {
         self.set_health(ServingStatus::NotServing).await;
         // These streams would keep their connections open.
@@ -154,7 +153,7 @@ impl Port {
         self.connections.drain(limit).await
     }
 
-    /// Responds to `request` of `peer`. Errors become gRPC statuses.
+    /// Responds to a request. Errors become gRPC statuses.
     async fn respond(self: Arc<Self>, request: Request<Arriving>, peer: Arc<Peer>) -> Response<UnaryBody> {
         if !self.hosts.are_own(request.uri(), request.headers()) {
             let mut response = Status::failed_precondition(EXPECTED_HOST).into_http();
@@ -311,7 +310,7 @@ impl Port {
         rls::response(replies)
     }
 
-    /// Authorizes a limit of the caller's own, as in the descriptor at `index`.
+    /// Authorizes the limit that the caller names in the descriptor at `index`.
     fn let_name_limits(&self, headers: &HeaderMap, caller: IpAddr, index: usize) -> Result<(), Status> {
         let Err(refused) = self.routes.secrets.access.asker(bearer(headers), GatewayApi::Limit) else {
             return Ok(());

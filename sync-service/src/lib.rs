@@ -5,8 +5,8 @@
 //! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
 //! The path of a rule set: [`weir_cli::document`] parses it, and [`rules`] puts it into the store. POPs get the new
-//! revision, which includes the overrides of operators ([`overrides`]), with their next replies; the store
-//! knows the revision that each POP runs. `rules/file.rs` watches a rule file. The commands are in [`weir_cli`].
+//! revision, which includes the overrides of operators ([`overrides`]), with their next replies. `rules/file.rs`
+//! watches a rule file. The commands are in [`weir_cli`].
 //!
 //! Changes and decisions are written to the audit log ([`audit`]).
 //!

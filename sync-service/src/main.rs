@@ -13,7 +13,7 @@ use weir_sync::config::{self, Config};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
 
-/// Each report allocates many small values, at which mimalloc is faster than the system's allocator.
+/// A report allocates many small values, for which mimalloc is faster than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

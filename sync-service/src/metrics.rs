@@ -21,10 +21,9 @@ use weir_gateway::metrics::{Checked, GatewayMetrics, Happened, OfRule};
 use weir_protocol::messages::VERSION;
 use weir_store::StoreError;
 
-/// A gauge that may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// Generates the label sets of metrics, whose help has the labels' values.
+/// Generates the label sets of metrics. The help of a metric explains the values.
 macro_rules! labels {
     ($($name:ident { $($field:ident: $kind:ty),+ })+) => {$(
         #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,8 +53,8 @@ pub type ByRule = Family<OfRule, FloatGauge>;
 
 const OUTCOMES: [&str; 4] = ["answered", "partial", "malformed", "forbidden"];
 
-/// Generates the struct of all metrics, and a function that registers them. A field's name is the metric's
-/// name, and its comment is the metric's help.
+/// Generates the struct of all metrics, and a function that registers them. A field's name is the metric's name, and
+/// its comment is the metric's help.
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $field:ident: $kind:ty $(= $new:expr)? $(, in $unit:expr)?;)+) => {
         /// All metrics of weir-sync that are updated when events happen.
@@ -93,7 +92,7 @@ metrics! {
     reports: Family<ReportOutcome, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
-    /// Keys and bans of which a POP claimed more than it can have, by POP and reason.
+    /// Claims in reports that exceeded a POP's limits, by POP and reason.
     report_limits_exceeded: Family<RefusedClaim, Counter>;
     /// Keys charged.
     keys_charged: Counter;
@@ -103,7 +102,7 @@ metrics! {
     grants: Counter;
     /// Grants with an admit ratio below 1.
     grants_limiting: Counter;
-    /// What charged budgets lack of being full, in bursts: 1 is empty, more is debt.
+    /// Deficit of charged budgets, in bursts: 0 is full, 1 is empty, more is debt.
     deficit: Histogram = Histogram::new([0.0, 0.2, 0.5, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 6.0, 11.0]),
         in Unit::Other("bursts".into());
     /// Budgets reported here within the last second.
@@ -112,14 +111,14 @@ metrics! {
     budgets_in_debt: Gauge;
     /// Grants sent for keys that the POP did not ask about.
     pushed: Counter;
-    /// How long the store took to charge a report.
+    /// Time that the store took to charge a report.
     store_latency: Histogram = Histogram::new(LATENCIES), in Unit::Seconds;
-    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (too few replicas have it), refused,
-    /// full (the rule has `store_keys_max` keys), invalid.
+    /// Errors of the store, by kind: unreachable, slow, unconfirmed (by too few replicas), refused, full (the rule has
+    /// `store_keys_max` keys), invalid.
     store_errors: Family<StoreErrorKind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
-    /// Servers of the store of which too few replicas confirm acquired tokens, where `store_wait_ms` is set.
+    /// Servers of the store with too few replicas that confirm acquired tokens, if `store_wait_ms` is set.
     store_masters_unreplicated: Gauge;
     /// Jumps of a Redis's clock by more than 1 s ahead of what this machine's clock allows. Budgets do not refill for
     /// the time skipped; check NTP on both.
@@ -130,28 +129,28 @@ metrics! {
     token_uses: Family<Bearer, Counter>;
     /// Open connections.
     connections: Gauge;
-    /// The version of the rule set that POPs have to run, or with overrides the number of its revision; 0 if
-    /// there is none.
+    /// Version of the rule set that POPs have to run, or with overrides, the number of its revision; 0 if there is
+    /// none.
     rule_set_version: Gauge;
-    /// The revision that the POPs of a canary have to run; 0 while none runs.
+    /// Revision that the POPs of a canary have to run; 0 without a canary.
     canary_revision: Gauge;
-    /// How often the watched file of rules was found invalid.
+    /// Times that the watched file of rules was found invalid.
     rules_file_errors: Counter;
     /// 1 while the watched file of rules is valid and its content has reached the store; 0 also while it waits for
     /// the end of a canary.
     rules_file_applied: Gauge;
-    /// Tokens that the budgets of a rule owe together, as last reported.
+    /// Total debt of a rule's budgets in tokens, as last reported.
     debt_tokens: ByRule;
     /// Tokens by which the key farthest above its quota exceeds it, as last reported.
     overshoot_tokens: ByRule;
-    /// Most tokens by which a key exceeded its quota since the start.
+    /// Maximum number of tokens by which a key exceeded its quota since the start.
     overshoot_max_tokens: ByRule;
-    /// How far above its quota a key can get, given the rule and the fleet, as long as no POP's exchange fails twice
-    /// in a row; it assumes a POP's `timeout_ms` of 1000.
+    /// Maximum number of tokens by which a key can exceed its quota, given the rule and the fleet, as long as no POP's
+    /// exchange fails twice in a row. Assumes a `timeout_ms` of 1000 at the POPs.
     bound_tokens: ByRule;
-    /// Hot keys that this weir-sync grants.
+    /// Hot keys for which this weir-sync makes grants.
     hot_keys_here: Gauge;
-    /// How often a hot key found no room among the 4,096 that are shared, or was dropped for one deeper in debt.
+    /// Times that a hot key found no room among the 4,096 that are shared, or was dropped for a key deeper in debt.
     /// POPs get grants for such a key only when they report it.
     hot_keys_dropped: Counter;
     /// Hot keys in the fleet.
@@ -162,16 +161,16 @@ metrics! {
     pops_here: Gauge;
     /// Live POPs in the fleet, as last known.
     pops: Gauge;
-    /// 0 while the number of POPs in the fleet is unknown, and those here are taken for all.
+    /// 0 while the number of POPs in the fleet is unknown: then the POPs that report here are taken for all.
     pops_known: Gauge;
-    /// How old the oldest uncharged count of a report was when it was charged.
+    /// Age of the oldest uncharged count in a report when the report was charged.
     lag: Histogram = Histogram::new([0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0]),
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
     reports_offline: Counter;
-    /// Requests that the POPs which report here decided, as reported: allow, limit, shadow (let through,
-    /// but limited if the rule were enforced) or deny. The rule `deny list` is the list `deny` and bans of
-    /// addresses. The sum over all weir-syncs is the fleet's.
+    /// Decisions of the POPs that report here, by rule: allow, limit, shadow (let through, but limited if the rule were
+    /// enforced) or deny. The rule `deny list` stands for the list `deny` and bans of addresses. The sum over all
+    /// weir-syncs is the fleet's.
     decisions: Family<OfDecision, Counter>;
     /// Checks at the gateway, by decision (allow, limit, deny: could not be checked, block) and API: http
     /// (`/v1/check`), limit (`/ratelimit/check`), grpc, and quota: requests that clients with quotas report.
@@ -180,18 +179,18 @@ metrics! {
     gateway_allowed: Family<OfRule, Counter>;
     /// Checks that a rule limited at the gateway.
     gateway_limited: Family<OfRule, Counter>;
-    /// Checks that a rule refused at the gateway because it could not be checked.
+    /// Checks at the gateway that were refused because the rule could not be checked.
     gateway_denied: Family<OfRule, Counter>;
     /// Checks that a rule in shadow would have limited at the gateway.
     gateway_shadow_limited: Family<OfRule, Counter>;
     /// What else happened at the gateway, by the name of an edge's metric without its first part. A row is there
     /// once something has happened.
     gateway_events: Family<Happened, Counter>;
-    /// Streams of clients that decide by quotas they are assigned.
+    /// Open streams of clients that decide by quotas they are assigned.
     gateway_quota_streams: Gauge;
-    /// Buckets that these report.
+    /// Buckets that clients report on these streams.
     gateway_quota_buckets: Gauge;
-    /// Anomalies under way at this weir-sync, by rule and kind, whether there is an audit log or not.
+    /// Anomalies under way at this weir-sync, by rule and kind, with or without an audit log.
     anomalies: Family<OfAnomaly, Gauge>;
     /// Events of the audit log, by kind.
     audit_log_events: Family<OfEvent, Counter>;
@@ -199,12 +198,11 @@ metrics! {
     audit_log_written: Family<OfSink, Counter>;
     /// Events lost, because a sink was slow or gone.
     audit_log_lost: Family<OfSink, Counter>;
-    /// Tokens limited of keys that are in no `decisions` event, because an interval had more than
-    /// `audit_log_keys_max`.
+    /// Limited tokens of keys without a `decisions` event, because an interval had more than `audit_log_keys_max` keys.
     audit_log_omitted: Counter;
-    /// How often a sink failed, which is tried again once a second.
+    /// Failures of a sink, which is tried again once a second.
     audit_log_errors: Family<OfSink, Counter>;
-    /// How long ago the store last answered.
+    /// Time since the store last answered.
     store_silence: FloatGauge, in Unit::Seconds;
 }
 
@@ -224,8 +222,7 @@ impl Metrics {
         let help = "Version of weir-sync and of its messages";
         own.register("build", help, Info::new(Vec::from(built)));
         let metrics = Self::register(own);
-        // Samples that alerts depend on start at zero: Prometheus sees no increase in a sample that is the
-        // first of its series.
+        // Samples that alerts depend on start at zero: Prometheus sees no increase in the first sample of a series.
         for outcome in OUTCOMES {
             let _ = metrics.reports.get_or_create(&ReportOutcome { outcome });
         }

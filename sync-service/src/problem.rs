@@ -51,7 +51,7 @@ impl Problem {
         Self { header: HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed)), ..problem }
     }
 
-    /// The body has a media type other than those expected, which are given in backticks.
+    /// The body has another media type than `expected`.
     pub(crate) fn media_type(expected: &str) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("expected `Content-Type: {expected}`"))
     }
@@ -170,7 +170,7 @@ pub(crate) fn text(status: StatusCode, content_type: &'static str, body: impl In
     response
 }
 
-/// The object `base` with the fields of the object `more`, which win.
+/// The object `base` with the fields of the object `more`, which take precedence.
 pub(crate) fn merged(mut base: Value, more: Value) -> Value {
     if let (Value::Object(base), Value::Object(more)) = (&mut base, more) {
         base.extend(more);

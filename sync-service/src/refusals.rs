@@ -1,4 +1,4 @@
-//! Logs of refused requests and of refused claims of POPs, with a bounded rate.
+//! Log of refused requests and of POPs' refused claims, at a bounded rate.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::metrics::{Metrics, RefusedClaim};
 
 /// Interval after which the same refusal is logged again.
 const PAUSE: Duration = Duration::from_mins(1);
-/// Maximum number of distinct refusals. Others are not logged until there is room.
+/// Maximum number of distinct refusals. Further ones are not logged until there is room.
 const REFUSALS_MAX: usize = 1_000;
 
 const CLIENT_TEXT_BYTES_MAX: usize = 128;
@@ -74,16 +74,16 @@ impl Refusals {
     }
 }
 
-/// Maximum number of pairs of POP and reason; those beyond it are counted together.
+/// Maximum number of pairs of POP and reason; further ones are counted together.
 const SEEN_MAX: usize = 10_000;
 const OTHERS: &str = "";
 
-/// Refused claims of POPs so far, counted by POP and reason and logged once a minute each.
+/// Counts of refused claims by POP and reason, each logged at most once a minute.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedClaims(Mutex<HashMap<(String, RefusedClaimReason), Seen>>);
 
 impl RefusedClaims {
-    /// Counts the refusals of `pop`, and logs those that are due.
+    /// Counts the refused claims of `pop`, and logs those that are due.
     pub(crate) fn record(&self, pop: &str, refused: &[Refusal], metrics: &Metrics) {
         for refusal in refused {
             let pop = self.log_at(Instant::now(), pop, refusal);
@@ -92,7 +92,7 @@ impl RefusedClaims {
         }
     }
 
-    /// Logs a refusal, unless that was done within the last minute. Returns the POP that it is counted for.
+    /// Logs a refusal, unless its like was logged within the last minute. Returns the POP that it is counted under.
     fn log_at(&self, now: Instant, pop: &str, refusal: &Refusal) -> String {
         let mut seen = lock(&self.0);
         let mut key = (pop.to_owned(), refusal.reason);

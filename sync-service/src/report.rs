@@ -2,7 +2,7 @@
 //!
 //! If the store cannot be reached for a key, the grant in the reply comes from the region's own share (see
 //! [`weir_budget::offline`]), and the report's counts are not confirmed. The next report that reaches the budget
-//! charges what is admitted in the meantime.
+//! charges them, with the tokens admitted in the meantime.
 //!
 //! The hub's lock is held only briefly, and never across an await.
 
@@ -48,12 +48,11 @@ pub(crate) struct ReportHandler {
     shown: views::RateMetrics,
     /// Name of this weir-sync in the store.
     pub(crate) replica: String,
-    /// Notified when there are bans that were not shared with the other regions yet.
+    /// Notified when there are bans that the other regions do not have yet.
     pub(crate) new_bans: Notify,
     /// True if this weir-sync's last shared text of top keys is not empty.
     has_shared_keys: AtomicBool,
-    /// Held while bans are shared: an older answer, or a listing that is sent again, must not undo an operator's later
-    /// command.
+    /// Held while bans are shared, so that an older answer or a repeated listing does not undo a later command.
     sharing: tokio::sync::Mutex<()>,
     started: Instant,
 }
@@ -110,8 +109,8 @@ impl ReportHandler {
         }
     }
 
-    /// Sends all requests of a report to the store concurrently. Over Redis this is one round trip, or two for
-    /// a request that needs a turn as well as tokens.
+    /// Sends all requests of a report to the store concurrently. Over Redis this is one round trip, or two for a
+    /// request that needs a turn as well as tokens.
     async fn ask(&self, pending: &Pending) -> StoreReplies<StoreError> {
         let batch = ChargeBatch { replica: &self.replica, pop: &pending.report.pop, entries: pending.entries() };
         let register = async {
@@ -195,8 +194,7 @@ impl ReportHandler {
         runs.filter(|revision| *revision > 0 && self.rules.revision() == 0 && self.rules.is_missing())
     }
 
-    /// Note for an operator on a change that was made: it does not survive a restart, or it has not reached the
-    /// store yet. None if neither is the case.
+    /// Note for an operator if a change that was made does not survive a restart, or has not reached the store yet.
     pub(crate) fn note(&self, offline: Option<&StoreError>) -> Option<String> {
         let region = self.replica.split('/').next().unwrap_or_default();
         match offline {
@@ -225,8 +223,8 @@ impl ReportHandler {
         Ok(())
     }
 
-    /// Bans these keys at all POPs for `for_ms`, regardless of their rules and of earlier overrides. On return,
-    /// the other regions have the ban or receive it within one interval.
+    /// Bans these keys at all POPs for `for_ms`, regardless of their rules and of earlier overrides. On return, the
+    /// other regions have the ban or receive it within one interval.
     pub(crate) async fn ban_keys(&self, ids: &[BudgetId], for_ms: u32) -> Result<(), StoreError> {
         for id in ids {
             lock(&self.hub).ban(self.now(), id.clone(), for_ms);
@@ -234,8 +232,8 @@ impl ReportHandler {
         self.share_bans().await
     }
 
-    /// Lifts the bans of these keys, like [`Self::forget_keys`]. Without the store, they are lifted at the POPs
-    /// that report here, and at the others once it answers.
+    /// Lifts the bans of these keys, like [`Self::forget_keys`]. Without the store, lifts them at the POPs that report
+    /// here, and at the others once the store answers.
     pub(crate) async fn unban_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
         match self.forget_keys(ids).await {
             Err(error) if error.is_out_of_reach() => {
@@ -248,9 +246,8 @@ impl ReportHandler {
         }
     }
 
-    /// Resets these keys at all POPs: their budgets are full, and they are not banned. On return, the other
-    /// regions have the reset or receive it within one interval. After an error it may be done in part, and can
-    /// be repeated.
+    /// Resets these keys at all POPs: their budgets are full, and they are not banned. On return, the other regions
+    /// have the reset or receive it within one interval. After an error, it may be incomplete, and can be repeated.
     pub(crate) async fn forget_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
         self.update_known_rules();
         for id in ids {
@@ -262,26 +259,26 @@ impl ReportHandler {
         self.share_bans().await
     }
 
-    /// Succeeds if the store is in reach and, where acquires wait for a replica, one confirms them.
+    /// Succeeds if the store is in reach and, if acquires wait for replicas, those of at least one master confirm.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         let result = self.store.ping().await;
         self.metrics.store_up.set(i64::from(result.is_ok()));
         let masters = self.store.masters();
         let (mut alone, mut reason) = (0, None);
         for why in masters.iter().filter_map(|master| master.confirms.as_ref().err()) {
-            // While it connects, nothing has been sent to the master yet.
+            // Nothing has been sent to a master that is still connecting.
             alone += usize::from(*why != StoreError::Connecting);
             reason = Some(why);
         }
         self.metrics.store_masters_unreplicated.set(gauge(alone));
         result?;
-        // As with masters that are out of reach: weir-sync is ready for the keys of the others.
+        // As with masters that are out of reach, weir-sync is ready for the keys of the other masters.
         let is_any_good = masters.iter().any(|master| master.confirms.is_ok());
         reason.filter(|_| !is_any_good).cloned().map_or(Ok(()), Err)
     }
 
     pub(crate) async fn refresh_metrics(&self) {
-        // The metric itself shows an error.
+        // The metric `store_up` shows an error.
         let _ = self.ready().await;
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
         known.inc_by(jumps.saturating_sub(known.get()));

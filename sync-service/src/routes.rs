@@ -55,7 +55,7 @@ pub(crate) struct Routes {
     pub(crate) registry: Registry,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) page: Mutex<Option<(Instant, Bytes)>>,
-    /// Held while a rule set is validated for a trial, so that only one is validated at a time.
+    /// Held while a rule set is validated for a dry run, so that only one is validated at a time.
     pub(crate) trying: Arc<Mutex<()>>,
     /// Stream of events for viewers of the console at `/`.
     pub(crate) live: Live,
@@ -68,14 +68,14 @@ pub(crate) struct Routes {
 pub(crate) struct Call<'a> {
     request: HttpRequest,
     peer: &'a Peer,
-    /// Name of the caller's token; empty if none was looked at.
+    /// Name of the caller's token; empty if none was checked.
     caller: String,
-    /// Parts of the path that the words in capitals of the route's path stand for.
+    /// Parts of the path that stand for the words in capitals of the route's path.
     parts: Vec<String>,
     query: Query,
 }
 
-/// True if a request may change something. A dry run does not, and may take long.
+/// True if a request may change something. A dry run cannot, and may take long.
 fn is_change(route: &Route, request: &HttpRequest) -> bool {
     let is_dry_run = || {
         let mut pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
@@ -94,7 +94,7 @@ impl Routes {
         } else if uri.path() == console::LIVE_PATH {
             match self.live(&request) {
                 Ok(stream) => return stream.map(Either::Right),
-                // The console polls this before anybody has logged in. It is not counted as a refused token.
+                // The console polls this before anybody has logged in: not counted as a refused token.
                 Err(problem) if problem.status == StatusCode::UNAUTHORIZED && bearer(request.headers()).is_none() => {
                     return self.sent(problem.response()).map(Either::Left);
                 }
@@ -125,7 +125,7 @@ impl Routes {
         self.sent(answered.unwrap_or_else(|problem| self.refuse(request.method(), request.uri(), &peer, &problem)))
     }
 
-    /// Completes a response. While weir-sync drains, each response asks its caller to go elsewhere.
+    /// Completes a response. While weir-sync drains, each response sends its caller elsewhere.
     fn sent(&self, mut response: HttpResponse) -> HttpResponse {
         if self.is_draining() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -181,7 +181,7 @@ impl Routes {
         let headers = request.headers();
         let operator = |role| self.operator(headers, role).map(|operator| operator.name.clone());
         match route.needs {
-            // Which POP's token it must be depends on the report.
+            // The POP named in the report decides which token is needed.
             Needs::Pop | Needs::Reader if !self.reporters(headers, peer).is_empty() => Ok(String::new()),
             Needs::Pop => Err(Problem::unauthorized()),
             Needs::Reader => operator(Role::Read).map_err(|_| Problem::unauthorized()),
@@ -204,8 +204,8 @@ impl Routes {
         }
     }
 
-    /// Rendered metrics, rebuilt at most once per `metrics_interval`. With many budgets that takes
-    /// long, and reports wait in the meantime.
+    /// Rendered metrics, rebuilt at most once per `metrics_interval`. With many budgets that takes long, and reports
+    /// wait in the meantime.
     async fn metrics_page(&self) -> Bytes {
         let mut page = self.page.lock().await;
         let is_recent = |(made_at, _): &&(Instant, Bytes)| made_at.elapsed() < self.config.metrics_interval;
@@ -238,7 +238,7 @@ impl Routes {
         Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(ReporterKind::Pop, report).await))
     }
 
-    /// Refuses a body that is longer than any path accepts. One of unknown length is refused while it is read.
+    /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is read.
     fn check_length(&self, request: &HttpRequest) -> Result<(), Problem> {
         let bytes_max = self.config.body_bytes_max.max(DOCUMENT_BYTES_MAX);
         let fits = request.body().size_hint().lower() <= bytes_max as u64;
@@ -251,8 +251,8 @@ impl Routes {
         text(status, "text/plain; charset=utf-8", body)
     }
 
-    /// True if this weir-sync can serve reports and checks: the store is in reach, the gateway knows its rules,
-    /// and it is not draining.
+    /// True if this weir-sync can serve reports and checks: the store is in reach, the gateway has its rules, and
+    /// weir-sync is not draining.
     pub(crate) async fn is_ready(&self) -> bool {
         let ready = self.exchange.ready().await;
         // Anybody may request `/readyz`, so the store's error goes only to the log.
@@ -285,7 +285,7 @@ impl Routes {
         Ok(operator)
     }
 
-    /// Name of the token of a caller of the gateway's API `api`, if it needs one.
+    /// Name of the token of a caller of the gateway's API `api`; empty if no token is needed.
     fn asker(&self, headers: &HeaderMap, api: GatewayApi) -> Result<String, Problem> {
         self.open_gateway()?;
         let asker = self.secrets.access.asker(bearer(headers), api)?;
@@ -323,7 +323,7 @@ impl Routes {
     }
 }
 
-/// Credential that covers the POP of `report`, or the reason why there is none. Some POPs and rules are the gateways'.
+/// Credential that covers the POP of `report`, or the reason why there is none. POPs and rules of gateways are refused.
 fn may_report<'a>(
     reporters: &'a [Arc<Credential<PopPatterns>>],
     first: &Credential<PopPatterns>,

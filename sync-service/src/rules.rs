@@ -41,7 +41,7 @@ use revision::{Followed, NumberedRules, RecentRevisions, known_rules};
 pub(crate) use change::{Audience, Canary, NumberedDocument, POPS_MAX, Tried};
 pub use change::{ChangeError, ChangeOrigin};
 
-/// Maximum delay of a report that names a version which is not known here yet.
+/// Maximum delay of a report that names a version that is not known here yet.
 const LOOK_UP_MAX: Duration = Duration::from_millis(100);
 /// Minimum interval between such look-ups in the store.
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(1);
@@ -51,14 +51,14 @@ pub struct RuleSets {
     audit_log: Arc<AuditLog>,
     region: String,
     recent: Mutex<RecentRevisions>,
-    /// State of the store from which these were composed.
+    /// State of the store from which `recent` was composed.
     followed: tokio::sync::Mutex<Followed>,
     /// True if the store had no version at all when it was last read.
     is_missing: AtomicBool,
     /// True if the store failed the last time a watched file was put.
     is_file_lost: AtomicBool,
     known: Mutex<NumberedRules>,
-    /// Time of the last look-up of a version that a POP runs and that is not known here.
+    /// Time of the last look-up of an unknown version that a POP runs.
     asked_at: tokio::sync::Mutex<Option<Instant>>,
     /// Metrics of the revisions that POPs, and the POPs of a canary, have to run.
     shown: [Gauge; 2],
@@ -81,7 +81,7 @@ impl RuleSets {
         }
     }
 
-    /// Current revision for POPs outside of the canary, as last read from the store; 0 if there is none.
+    /// Current revision for POPs outside the canary, as last read from the store; 0 if there is none.
     pub(crate) fn revision(&self) -> u64 {
         lock(&self.recent).current.as_ref().map_or(0, |revision| revision.number)
     }
@@ -103,8 +103,8 @@ impl RuleSets {
         self.is_missing.load(Ordering::Relaxed)
     }
 
-    /// Reads the store if a POP runs `version` and it is not known here: the POP may have it from another
-    /// weir-sync. Takes at most 100 ms, and reads the store at most once per second, whatever POPs report.
+    /// Reads the store if `version`, which a POP runs, is not known here: the POP may have it from another weir-sync.
+    /// Takes at most 100 ms, and reads the store at most once per second, whatever POPs report.
     pub(crate) async fn observe_version(&self, version: u64) {
         if version == 0 || lock(&self.known).has(version) {
             return;
@@ -121,7 +121,7 @@ impl RuleSets {
         let _ = timeout(LOOK_UP_MAX, look_up).await;
     }
 
-    /// The highest known version or revision, and all kept rules. None if nothing is new since the last call.
+    /// The highest known version or revision, and all kept rules; `None` if nothing is new since the last call.
     pub(crate) fn news(&self) -> Option<(u64, Vec<KnownRule>)> {
         lock(&self.known).news()
     }
@@ -170,15 +170,15 @@ impl RuleSets {
         }
         let kept = self.kept_version(number).await?;
         if kept.is_none() && number > self.revision() {
-            // The POP learned of it from another weir-sync, which read the store a moment earlier.
+            // The POP has the number from another weir-sync, which read the store a moment earlier.
             self.listen().await?;
             return Ok(self.recent_document(number));
         }
         Ok(kept)
     }
 
-    /// Rule sets with overrides that POPs run: one, and a second one while a canary runs. Empty if there is no
-    /// rule set or it cannot be parsed.
+    /// Rule sets with overrides that POPs run: one, and a second one while a canary runs. Empty if there is no rule set
+    /// or it cannot be parsed.
     pub(crate) async fn in_force(&self) -> Result<Vec<Arc<RuleSet>>, StoreError> {
         if self.revision() == 0 {
             // Nothing was read from the store yet.
@@ -193,7 +193,7 @@ impl RuleSets {
         revisions.filter_map(|revision| revision.rule_set.clone()).collect()
     }
 
-    /// True if POPs run a rule of this name, or if it is not known what they run.
+    /// True if POPs run a rule of this name, or if their rules are unknown.
     pub(crate) fn has_rule(&self, name: &str) -> bool {
         let sets = self.rule_sets();
         sets.is_empty() || sets.iter().any(|set| set.rules().iter().any(|rule| rule.name == name))
@@ -212,7 +212,7 @@ impl RuleSets {
         Ok(document.map(|document| NumberedDocument { version, document: document.into() }))
     }
 
-    /// Puts `document` as a new version over `expected` (0 is none), or over any. Returns its number.
+    /// Puts `document` as a new version in place of `expected` (0: none), or of any. Returns the new version.
     pub async fn put(
         &self,
         document: &Document,
@@ -225,7 +225,7 @@ impl RuleSets {
         Ok(version)
     }
 
-    /// Puts the version into the store without notifying anybody.
+    /// Puts a version into the store without notifying POPs.
     async fn put_in_store(
         &self,
         document: &Document,
@@ -237,7 +237,7 @@ impl RuleSets {
         version_of(self.change_rules(&RulesChange::Put(put), || change.event("rules")).await?)
     }
 
-    /// Makes a change in the store. If the answer is lost, `event` is recorded as a change that may be made.
+    /// Makes a change in the store. If the answer is lost, records `event` as a change that may have been made.
     async fn change_rules(
         &self,
         change: &RulesChange<'_>,
@@ -274,7 +274,7 @@ impl RuleSets {
         self.audit_log.change(ChangeEvent { before, after: Some(version), changes, ..change.event("rules") });
     }
 
-    /// Result that [`Self::put`] would have now, without a change.
+    /// Dry run of [`Self::put`].
     pub(crate) async fn try_put(&self, document: &Document, expected: Option<u64>) -> Result<Tried, ChangeError> {
         let current = self.current().await?;
         let version = current.as_ref().map_or(0, |held| held.version);

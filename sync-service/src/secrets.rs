@@ -27,7 +27,7 @@ pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Secrets {
     pub access: Access,
     pub(crate) tls: Option<Tls>,
-    /// Secret that hides the parts of the gateway's keys.
+    /// Secret with which the gateway hashes the parts of its keys.
     pub(crate) gateway_key: Option<Secret>,
     pub(crate) refusals: Refusals,
     /// Files that should be private, including those of the store and the audit log.
@@ -46,7 +46,7 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Reads the files that `config` names. Fails with all errors, each with its setting.
+    /// Reads the files that `config` names. Returns all errors, each with its setting.
     pub fn read(config: &Config) -> Result<Self, Vec<String>> {
         let secret =
             [config.token.path(), config.admin_token.path(), config.check_token.path(), config.tls_key_file.as_deref()];
@@ -120,7 +120,7 @@ impl Secrets {
         }
     }
 
-    /// Reads the files again. An invalid file is logged, and its previous content stays in force.
+    /// Reads the files again. Logs invalid files, whose previous content stays in force.
     fn reread(&self) {
         self.warnings().for_each(|warning| tracing::warn!("{warning}"));
         self.access.reread();
@@ -132,7 +132,7 @@ fn contents(paths: &[String]) -> Vec<Option<Vec<u8>>> {
     paths.iter().map(|path| fs::read(path).ok()).collect()
 }
 
-/// Content of a file, which counts once it was read twice in a row: it may still be being written.
+/// Content of a file. It settles once two reads in a row find the same: the file may be read while it is written.
 #[derive(Debug)]
 pub(crate) struct Settling<T> {
     last: Option<T>,
@@ -180,7 +180,7 @@ impl Tls {
         Some(config.map(|config| Self { cert_file, key_file, client_ca_file, config: RwLock::new(Arc::new(config)) }))
     }
 
-    /// Reads the files again for future connections. Invalid ones are logged, and the previous ones stay in use.
+    /// Reads the files again for future connections. If they are invalid, logs that and keeps the previous ones.
     fn reread(&self) {
         match server_config(&self.cert_file, &self.key_file, self.client_ca_file.as_deref()) {
             Ok(config) => {

@@ -63,7 +63,7 @@ pub enum RunError {
     Setting(&'static str, String),
     #[error("{0}")]
     Unusable(StoreError),
-    /// Acquires must wait for a replica, but none of this server confirms them.
+    /// Acquires must wait for replicas, but this server's replicas do not confirm.
     #[error("the store's server at {0}: {1}")]
     Alone(String, StoreError),
 }
@@ -78,10 +78,9 @@ pub struct Listening {
     pub grpc: Option<SocketAddr>,
 }
 
-/// Serves until `shutdown` completes. Then gives callers [`Config::drain_delay`] to go elsewhere, and requests
-/// in flight [`Config::drain_timeout`] to finish. Requests need the tokens of `secrets`. The listening
-/// addresses are sent to `ready`. Fails if it cannot start. A store that is out of reach does not prevent a
-/// start, which waits only for the first attempt.
+/// Serves until `shutdown` completes. Then callers have [`Config::drain_delay`] to go elsewhere, and requests in flight
+/// have [`Config::drain_timeout`] to finish. Requests need the tokens of `secrets`. `ready` receives the listening
+/// addresses. Fails if it cannot start. A store that is out of reach delays the start by its first attempt only.
 pub async fn run(
     config: Config,
     secrets: Arc<Secrets>,
@@ -96,8 +95,8 @@ pub async fn run(
     serve(config, secrets, listener, store, ready, Box::pin(shutdown)).await
 }
 
-/// Like [`run`], with a listener and a store that are already open. Several servers may share one store. The
-/// code is compiled once in this crate and not in each program that calls it.
+/// Like [`run`], with a listener and a store that are already open. Several servers may share one store. Boxed, so that
+/// the code is compiled once in this crate, and not in each program that calls it.
 pub fn serve(
     config: Config,
     secrets: Arc<Secrets>,
@@ -172,14 +171,14 @@ pub fn serve(
     })
 }
 
-/// Waits until the store is in reach or known not to be: the first strict requests would be refused.
+/// Waits until the store is in reach or known to be out of reach, because strict requests would be refused before.
 async fn reached(store: &dyn Store, limit: Duration) {
     let tried = async {
         while matches!(store.ping().await, Err(StoreError::Connecting)) {
             sleep(TRY_PAUSE).await;
         }
     };
-    // A timeout is no error: weir-sync also starts without a store.
+    // A timeout is not an error: weir-sync also starts without a store.
     let _ = timeout(limit, tried).await;
 }
 
@@ -347,13 +346,13 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     Ok(Arc::new(Redis::new(url, options)?))
 }
 
-/// Descriptors for other uses: the store, files, connections to the server's own address.
+/// File descriptors reserved for other uses: the store, files, connections to the server's own address.
 const OTHERS: u64 = 128;
 const CONNECTIONS_MIN: usize = 16;
 
-/// Returns the number of connections: `wanted`, or as many as leave descriptors for other uses. Raises the
-/// process's limit as far as possible without privileges; the usual limit is there for programs that cannot
-/// handle more than 1024.
+/// Returns the number of connections: `wanted`, or fewer if descriptors for other uses would be lacking. Raises the
+/// process's limit as far as possible without privileges. The default limit is for programs that cannot handle more
+/// than 1024.
 fn connections_max(wanted: usize) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

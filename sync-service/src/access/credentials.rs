@@ -12,9 +12,9 @@ use crate::config::values::{self, Secret, TokenSource};
 const TOKENS_MAX: usize = 20_000;
 const NAME_BYTES_MAX: usize = 64;
 
-/// Scope of a token, as its line in a file states it.
+/// Scope of a token, as stated by its line in a file.
 pub(crate) trait Scope: Sized {
-    /// Name of a token whose line gives none.
+    /// Name of a token whose line contains only the token.
     const NAME: &'static str;
     /// Format of a line, for error messages.
     const LINE: &'static str;
@@ -29,7 +29,7 @@ pub(crate) trait Scope: Sized {
 pub struct PopPatterns(String);
 
 impl PopPatterns {
-    /// Exactly these names, or `None` if there are none. A name may neither contain a comma nor end in `*`.
+    /// Exactly these names, or `None` if `names` is empty. A name may neither contain a comma nor end in `*`.
     pub(crate) fn of_names(names: &[&str]) -> Option<Self> {
         (!names.is_empty()).then(|| Self(names.join(",")))
     }
@@ -200,7 +200,7 @@ impl<S: Scope> Credentials<S> {
         self.by_hash.insert(hash, (secret, Arc::new(credential))).is_none().then_some(())
     }
 
-    /// Credential of the token `given`, if it is one of these. Takes the same time whichever bytes differ.
+    /// Credential of the token `given`, if the set contains it. Takes the same time whichever bytes differ.
     pub(crate) fn find(&self, given: &[u8]) -> Option<&Arc<Credential<S>>> {
         let (secret, credential) = self.by_hash.get(&self.hasher.hash_one(given))?;
         bool::from(secret.expose().as_bytes().ct_eq(given)).then_some(credential)

@@ -1,12 +1,12 @@
-//! State machine that begins and ends an anomaly, and the levels that it compares.
+//! State machine that begins and ends anomalies, and levels to compare.
 
 use std::collections::BTreeMap;
 
-/// Maximum duration of an anomaly in minutes: a day. A level that lasts longer is considered usual: it is learned,
-/// and nothing begins before it was calm.
+/// Maximum duration of an anomaly, in minutes: a day. A level that lasts longer is considered usual: it is learned, and
+/// no anomaly begins until there are calm minutes again.
 const LONGEST: u64 = 24 * 60;
 
-/// Value found in a minute, beside the usual one.
+/// Value of a minute, compared to the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) found: f64,
@@ -58,7 +58,7 @@ impl Alarm {
         matches!(self.state, State::Ringing(..))
     }
 
-    /// True if the last minute is usual: not strange and without an anomaly, or part of a muted one.
+    /// True if the last minute is to be learned: it is neither strange nor part of an anomaly, or the anomaly is muted.
     pub(crate) fn learns(&self, is_strange: bool) -> bool {
         match self.state {
             State::Calm => self.run == 0 && !is_strange,
@@ -106,7 +106,7 @@ impl Alarm {
     }
 }
 
-/// Requests that a rule, a POP or a key must limit in a minute to be out of the ordinary: one per second.
+/// Minimum of an anomaly of a rule, a POP or a key, in limited tokens a minute: one per second.
 pub(crate) const FLOOR: f64 = 60.0;
 /// Constant added to each count before its logarithm is taken.
 const ADDED: f64 = 2.0;
@@ -137,7 +137,7 @@ const CLIP: f64 = 2.0;
 const DEVIATION_MIN: f64 = 0.05;
 const DEVIATION_FIRST: f64 = 0.3;
 
-/// Smoothed level and the usual distance of minutes from it.
+/// Exponentially smoothed level of minutes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Smooth {
     pub(crate) level: f64,

@@ -1,4 +1,4 @@
-//! Detectors of each kind of anomaly of a rule.
+//! Detectors of a rule's anomalies, one per kind.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -3,15 +3,15 @@
 //! | anomaly | comparison |
 //! |---|---|
 //! | `rate` | a rule's limited requests with its usual number at that hour |
-//! | `pop` | the same at one POP, corrected for the trend of all POPs |
+//! | `pop` | a rule's limited requests at one POP with the usual number, corrected for the trend of all POPs |
 //! | `top_key` | the key that a rule limits most with the top keys of the last day |
 //!
-//! Counts are compared as logarithms, so a band is a factor. The usual value is a median by hour of the week,
-//! and the width of the band comes from the median of absolute deviations (MAD): a few strange minutes move
-//! neither. The method follows Hochenbaum, Vallis and Kejariwal, "Automatic Anomaly Detection in the Cloud Via
-//! Statistical Learning" (2017), arXiv:1704.07706. POPs and keys are many, so their levels are smoothed
-//! exponentially and robustly instead: Gelper, Fried and Croux, "Robust Forecasting with Exponential and
-//! Holt-Winters Smoothing" (2010), Journal of Forecasting 29(3).
+//! Counts are compared as logarithms, so a band is a factor. The usual value is a median by hour of the week, and the
+//! width of the band comes from the median of absolute deviations (MAD): a few strange minutes change neither. The
+//! method follows Hochenbaum, Vallis and Kejariwal, "Automatic Anomaly Detection in the Cloud Via Statistical Learning"
+//! (2017), arXiv:1704.07706. There are many POPs and keys, so their levels are smoothed exponentially and robustly
+//! instead: Gelper, Fried and Croux, "Robust Forecasting with Exponential and Holt-Winters Smoothing" (2010), Journal
+//! of Forecasting 29(3).
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct Anomaly {
     /// POP or key that is affected, if the anomaly concerns one.
     pub(crate) pop: Option<String>,
     pub(crate) key: Option<Box<[u8]>>,
-    /// Found and usual values of the minute. At the end, those of the highest reading.
+    /// Reading of the minute; at the end, the highest reading of the anomaly.
     pub(crate) reading: Reading,
     /// Minute since 1970 in which the anomaly began.
     pub(crate) since: u64,
@@ -58,8 +58,8 @@ struct Watched {
 }
 
 impl Detector {
-    /// Detector to which a rule's, a POP's or a key's usual value is known once it was watched for `learn` minutes, at
-    /// most [`season::LEARN_MAX`].
+    /// Detector that watches a rule, a POP or a key for `learn` minutes, at most [`season::LEARN_MAX`], before it
+    /// reports anomalies.
     pub(crate) fn new(learn: u32) -> Self {
         Self { rules: BTreeMap::new(), learn, under_way: Vec::new() }
     }

@@ -7,19 +7,19 @@ const HOUR: u64 = 60;
 const DAY: usize = 24;
 const DAYS: usize = 7;
 const WEEK: usize = DAYS * DAY;
-/// Maximum number of minutes that may be required before the usual value is known.
+/// Maximum number of minutes to learn the usual value.
 pub(crate) const LEARN_MAX: u32 = 60;
-/// Number of recent minutes whose median is the present level.
+/// Number of recent minutes whose median is the current level.
 const RECENT_MAX: usize = LEARN_MAX as usize;
 const HOUR_MIN: usize = 15;
-/// Maximum distance of the present level from the seasonal one: a factor of two.
+/// Maximum distance of the expected level from the seasonal one: a factor of two.
 const LEAD: f64 = LN_2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Season {
     /// The last week, by hour of the week.
     hours: Vec<Option<Hour>>,
-    /// The same hour one week earlier, for the hour that ended last.
+    /// The hour a week before the one that ended last.
     before: Option<Hour>,
     hour: Option<u64>,
     /// Levels of the current hour's minutes.
@@ -27,7 +27,7 @@ pub(crate) struct Season {
     /// Levels of the current hour's calm minutes.
     calm: Vec<f64>,
     recent: VecDeque<f64>,
-    /// Minimum length of `recent` from which the usual level is known.
+    /// Minimum length of `recent` for the current level to be known.
     recent_min: usize,
     /// Median distance of minutes from the expected level, for each of the last hours.
     spreads: VecDeque<f64>,
@@ -37,7 +37,7 @@ pub(crate) struct Season {
 #[derive(Clone, Copy, Debug)]
 struct Hour {
     median: f64,
-    /// Distance of the second highest minute from the median: an anomaly takes two minutes.
+    /// Distance of the second highest minute from the median, because an anomaly takes two minutes.
     peak: f64,
 }
 
@@ -50,9 +50,9 @@ impl Season {
 
     /// Expected level in `minute`, or `None` if too little is known.
     ///
-    /// It is the level of the last hour, limited to within a factor of two of the same hour a week ago. In the
-    /// first week, the same hour on the previous days takes that place. So neither a busy day nor a slow one is
-    /// strange, and a slow rise becomes strange in the end.
+    /// This is the level of the last hour, clamped to within a factor of two of the same hour a week ago, or in the
+    /// first week, of the same hour on the previous days. So neither a busy day nor a quiet one is strange, but a slow
+    /// rise eventually is.
     pub(crate) fn expected(&self, minute: u64) -> Option<f64> {
         let is_known = self.recent.len() >= self.recent_min;
         let recent = is_known.then(|| median(self.recent.iter().copied())).flatten();
@@ -68,9 +68,9 @@ impl Season {
         Some(if low > high { recent } else { recent.clamp(low - LEAD, high + LEAD) })
     }
 
-    /// Usual peak above the hour's median at about this time of day; none with fewer than three days of
-    /// history. It is a median over the last days, so a daily job counts as usual, while an anomaly on one day
-    /// does not hide the next one.
+    /// Usual peak above the hour's median at about this time of day; `None` with fewer than three days of history. It
+    /// is a median over the last days, so a daily job counts as usual, and an anomaly on one day does not hide the
+    /// next one.
     pub(crate) fn peak(&self, minute: u64) -> Option<f64> {
         let at = place(minute / HOUR);
         let of_day = |day: usize| {
@@ -149,7 +149,7 @@ fn place(hour: u64) -> usize {
     usize::try_from(hour).unwrap_or(0) % WEEK
 }
 
-/// Median; the upper one of the two in the middle if their number is even. None without values.
+/// Median; of an even number of values, the upper of the two in the middle. `None` without values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     let middle = values.len() / 2;

@@ -66,7 +66,7 @@ pub struct ChangeEvent {
     /// Version that is current now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// `unknown` if the store's answer was lost, so that the change may or may not have been made.
+    /// `unknown` if the store's answer was lost: the change may or may not have been made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<&'static str>,
     /// Differences between the two versions, unless the earlier one is no longer kept.
@@ -84,7 +84,7 @@ pub(crate) struct DecisionEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) address: Option<String>,
     pub(crate) pop: String,
-    /// Tokens, admitted and limited.
+    /// Admitted and limited tokens.
     pub(crate) admitted: u64,
     pub(crate) limited: u64,
     /// Times of the first and of the last report with limited tokens (RFC 3339).
@@ -106,7 +106,7 @@ pub(crate) struct AnomalyEvent {
     /// Address that the key begins with, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) address: Option<String>,
-    /// Value found in a minute; at the end, the highest.
+    /// Value of the minute; at the end, the highest one.
     pub(crate) found: f64,
     pub(crate) usual: f64,
     /// Upper end of the usual band.

@@ -1,8 +1,8 @@
 //! The audit log: changes, decisions and anomalies, written to sinks as lines of JSON.
 //!
-//! An event is serialized and put into a bounded queue per sink, which never waits. A [writer](sink) per sink takes
-//! lines from its queue. If a sink is slow or gone, the oldest lines are lost and counted, and a line of its
-//! own states their number once the sink works again. docs/reference/audit-log.md lists the fields of each event.
+//! An event is serialized and appended to a bounded queue per sink, without waiting. A [writer](sink) per sink takes
+//! lines from its queue. If a sink is slow or gone, the oldest lines are lost and counted, and an extra line states
+//! their number once the sink works again. docs/reference/audit-log.md lists the fields of each event.
 
 pub mod event;
 pub mod observer;
@@ -34,7 +34,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// Recorder of events. Without sinks, events are dropped.
 #[derive(Debug, Default)]
 pub struct AuditLog {
-    /// None without sinks.
+    /// `None` without sinks.
     stamp: Option<Arc<Stamp>>,
     queues: Vec<Arc<Queue>>,
     events: Family<OfEvent, Counter>,
@@ -112,11 +112,11 @@ impl AuditLog {
     }
 }
 
-/// Settings of the stream in `redis`; none for a store in memory, which the configuration refuses.
+/// Settings of the stream in `redis`; `None` for a store in memory, which the configuration refuses.
 fn stream_settings(config: &Config, redis: &AuditStream) -> Option<StreamSettings> {
     let files = config.store_files();
     let (url, files, nodes) = match (redis, &config.store) {
-        // None of the store's passwords is used here. Its CA and its client certificate are, because they are no secrets.
+        // The store's CA and client certificate are used here too, but none of its passwords.
         (AuditStream::Redis(url), _) => {
             let password = config.audit_log_redis_password_file.clone();
             let files = LoginFiles { password, sentinel_password: None, sentinel_user: None, ..files };
@@ -135,7 +135,7 @@ fn stream_settings(config: &Config, redis: &AuditStream) -> Option<StreamSetting
     })
 }
 
-/// Opens the file of the audit log; the error is the reason why it cannot be. A file that hangs is no error.
+/// Tries to open the audit log's file, and returns the reason if that fails. A file that hangs is not an error.
 pub(crate) async fn try_file(to: &AuditFile) -> Result<(), String> {
     let AuditFile::File(path) = to else { return Ok(()) };
     let sink = FileSink::new(to.clone());

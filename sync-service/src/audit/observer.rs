@@ -39,7 +39,7 @@ impl Observer {
         Self { audit_log, metrics, keys_max: config.audit_log_keys_max, tally, detector, minute_ms }
     }
 
-    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set. Never waits.
+    /// Applies a report. `known[i]` is true if its rule `i` belongs to the fleet's rule set. Never waits.
     pub fn observe(&self, report: &Report, known: &[bool]) {
         lock(&self.tally).observe(moment::now_ms(), report, known);
     }
@@ -52,8 +52,7 @@ impl Observer {
             let now_ms = moment::now_ms();
             sleep(Duration::from_millis(minute_ms - now_ms % minute_ms)).await;
             let now = moment::now_ms() / minute_ms;
-            // After a step of the clock backwards, minutes that were seen already are skipped. After a step
-            // forwards, only the last minute is evaluated.
+            // If the clock steps back, minutes already evaluated are skipped; if it steps forward, all but the last.
             if now > last {
                 self.end_minute(now - 1);
                 last = now;
@@ -80,7 +79,7 @@ impl Observer {
         }
     }
 
-    /// Anomalies that are under way, each with the last minute's reading, the latest first.
+    /// Anomalies under way, each with the last minute's reading, latest first.
     pub(crate) fn under_way(&self) -> Vec<AnomalyEvent> {
         let mut under_way = lock(&self.detector).under_way().to_vec();
         under_way.sort_by_key(|change| Reverse(change.since));

@@ -80,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Writes lines, preceded by one on those that were `lost`, if any. Returns true if all were written.
+    /// Writes lines, preceded by one that states the number `lost`, if any. Returns true if all were written.
     async fn write(&mut self, mut lines: Vec<EventLine>, lost: u64, was_failing: bool) -> bool {
         let has_losses = usize::from(lost > 0);
         if lost > 0 {
@@ -154,7 +154,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Waits until there are lines. Returns the oldest, and the number lost before them; both stay until removed.
+    /// Waits until there are lines. Returns the oldest ones, and the number of lines lost before them.
     async fn oldest(&self) -> (Vec<EventLine>, u64) {
         loop {
             if let Some(oldest) = self.try_oldest() {
@@ -171,7 +171,7 @@ impl Queue {
         (!lines.is_empty()).then_some((lines, state.unrecorded))
     }
 
-    /// Removes the oldest lines, which are written, and the losses that are recorded.
+    /// Removes the oldest `lines`, which were written, and the `losses` that were recorded.
     fn remove(&self, lines: usize, losses: u64) {
         let mut state = lock(&self.state);
         state.in_hand = 0;
@@ -195,7 +195,7 @@ impl Queue {
     }
 }
 
-/// Mode of new files. They are not readable by others, because they name clients.
+/// Mode of new files: not readable by others, because the audit log names clients.
 const MODE: u32 = 0o640;
 
 /// Writes lines in a blocking thread, so that a disk or a reader that hangs delays nothing else.
@@ -246,7 +246,7 @@ impl FileSink {
 }
 
 impl Open {
-    /// Opens the destination for appending; a file is created if necessary. Its last line may be incomplete.
+    /// Opens the destination for appending, and creates the file if necessary. Its last line may be incomplete.
     fn at(to: &AuditFile) -> io::Result<Self> {
         let AuditFile::File(path) = to else {
             let stdout = io::stdout().as_fd().try_clone_to_owned()?;
@@ -260,7 +260,7 @@ impl Open {
     }
 }
 
-/// True if the last byte of the file at `path` is a line break. Fails if the file may only be written.
+/// True if the last byte of the file at `path` is a line break. Fails if the file cannot be read.
 fn ends_a_line(path: &str) -> io::Result<bool> {
     let (mut file, mut last) = (File::open(path)?, [0]);
     file.seek(SeekFrom::End(-1))?;

@@ -1,12 +1,11 @@
 //! Counts of admitted and limited tokens by key and POP, from reports.
 //!
-//! A report has two kinds of numbers for a key: the bucket's counts since the beginning of its epoch, over all
-//! workers of the POP; and the demand at the reporting worker since its last report to any weir-sync. A row
-//! stores the last counts of the epoch. Of the difference, only the reporting worker's part is added, because
-//! the other workers report the rest, perhaps to another weir-sync. The limited tokens are the demand minus the
-//! admitted tokens, over all reports of an interval: a bucket counts admitted tokens at once, but demand only
-//! when its worker reports. The number of rows is bounded. Keys without a row are left out, and the limited
-//! tokens in their reports are counted separately.
+//! A report contains two kinds of numbers for a key: the bucket's counts since the beginning of its epoch, over all
+//! workers of the POP; and the demand at the reporting worker since its last report to any weir-sync. A row stores the
+//! last counts of the epoch. Of the difference, only the reporting worker's part is added, because the other workers
+//! report the rest, perhaps to another weir-sync. The limited tokens are the demand minus the admitted tokens, over all
+//! reports of an interval: a bucket counts admitted tokens at once, but demand only when its worker reports. The number
+//! of rows is bounded. Keys without a row are left out; the limited tokens in their reports are counted separately.
 //!
 //! Reports of strict rules contain only admitted tokens.
 
@@ -17,7 +16,7 @@ use weir_protocol::messages::{Key, POPS_MAX, Report};
 pub(crate) const ROWS_MAX: usize = 100_000;
 const RULES_MAX: usize = 100_000;
 const KEPT_MS: u64 = 120_000;
-/// Divisor of an interval's demand: at most one part in this many was admitted before its worker reported it.
+/// Divisor of an interval's demand that yields the maximum admitted before its demand was reported.
 const EARLY_PART: u64 = 4;
 
 #[derive(Debug)]
@@ -60,7 +59,7 @@ pub(crate) struct LimitedKey {
     pub(crate) rule: String,
     /// Value of the key in canonical form.
     pub(crate) value: Box<[u8]>,
-    /// Tokens, admitted and limited.
+    /// Admitted and limited tokens.
     pub(crate) admitted: u64,
     pub(crate) limited: u64,
     /// Times of the first and of the last report with limited tokens, in milliseconds since 1970.
@@ -82,7 +81,7 @@ impl Tally {
         Self { pops: Hashed::new(), rows_max, rows: 0, rules: 0, omitted: 0, has_intervals }
     }
 
-    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set.
+    /// Applies a report. `known[i]` is true if its rule `i` belongs to the fleet's rule set.
     pub(crate) fn observe(&mut self, now_ms: u64, report: &Report, known: &[bool]) {
         let is_known = |key: &Key| known.get(usize::from(key.rule)) == Some(&true);
         if !self.pops.contains_key(&report.pop) {
@@ -239,9 +238,9 @@ impl Counts {
     }
 }
 
-/// Estimate of the limited tokens in a report of a key without history: the fraction limited since the
-/// beginning of its epoch, but at most the tokens that do not wait to be charged. For a strict rule nothing
-/// waits, and no tokens are known to be limited.
+/// Estimate of the limited tokens in a report of a key without history: the fraction limited since the beginning of its
+/// epoch, but at most the tokens that do not wait to be charged. For a strict rule nothing waits, and no tokens are
+/// known to be limited.
 fn limited(key: &Key) -> u64 {
     let own = key.asked.min(key.asked_recently);
     let of_epoch = own - part_of(key.admitted, own, key.asked).min(own);

@@ -79,7 +79,7 @@ pub fn command() -> Command {
     })
 }
 
-/// Merges file, `variables` and flags, validates the result and reads the files of secrets. Fails with all errors.
+/// Merges file, `variables` and flags, validates the result and reads the files of secrets. Returns all errors.
 pub fn load(
     matches: &ArgMatches,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -116,7 +116,7 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut ConfigErrors) {
     }
 }
 
-/// Checks that involve several settings: each is wrong or not, the setting to name, and what was expected.
+/// Checks that involve several settings. A row has the condition for an error, its setting, and what was expected.
 fn check(config: &Config, errors: &mut ConfigErrors) {
     let has_anyone = config.token == TokenSource::None && config.tls_client_ca_file.is_none();
     let anyone = || {
@@ -208,7 +208,7 @@ fn check_audit_log(config: &Config, errors: &mut ConfigErrors) {
     errors.add("audit_log_redis_password_file", expected);
 }
 
-/// Checks the settings of the store: each file must be one that a connection uses.
+/// Checks the settings of the store. Files that no connection would use are errors.
 fn check_store(config: &Config, errors: &mut ConfigErrors) {
     let address = config.store.redis();
     let of_audit_log = config.audit_log_redis.as_ref().and_then(AuditStream::address);
@@ -254,7 +254,7 @@ fn flags(matches: &ArgMatches) -> Vec<Found> {
     SETTINGS.iter().filter_map(found).collect()
 }
 
-/// Settings in environment variables, and the path of the file.
+/// Settings in environment variables, and the path of the settings file.
 fn environment(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     errors: &mut ConfigErrors,

@@ -49,7 +49,7 @@ const GATEWAY_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 const HOUR_MS: u64 = 3_600_000;
 
 /// Generates [`Config`] with its defaults, and [`SETTINGS`]. A row is a field with its help, its name in the file, the
-/// placeholder of its value, its default as text, and its parser. `also` has settings for the fields of others.
+/// placeholder of its value, its default as text, and its parser. Rows after `also` set fields of earlier rows.
 macro_rules! settings {
     (
         $($(#[doc = $help:literal])+ $field:ident: $type:ty as $key:literal $value:literal $default:tt = $read:expr;)+
@@ -89,7 +89,7 @@ macro_rules! settings {
     };
 }
 
-/// Value of a default in the table. Its parser takes it.
+/// Parses a default in the table.
 fn parsed<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> T {
     read(text).unwrap_or_else(|expected| panic!("the default {text}: {expected}"))
 }
@@ -109,14 +109,14 @@ settings! {
     /// `unix:///path/to/socket`. A password in a flag shows in the process list: prefer the environment, the file or
     /// --store-password-file.
     store: StoreAddress as "store" "STORE" "memory" = StoreAddress::read;
-    /// Time limit for an answer of the store, on top of the round trip to it (which is measured, up to 2000). After
-    /// that a report is answered from the region's own share of each quota.
+    /// Time limit for an answer of the store, in addition to the round trip to it (measured, at most 2000). After that,
+    /// a report is answered from the region's own share of each quota.
     store_timeout: Duration as "store_timeout_ms" "MS" "500" = |text| values::millis(text, 1, 60_000);
-    /// Time limit for replicas of the store to confirm an acquire of a strict rule (`WAIT`); without that, nothing is
-    /// given. 0 does not wait: then a fail-over may forget acquires, and tokens are given twice.
+    /// Time limit for replicas of the store to confirm an acquire of a strict rule (`WAIT`). If they do not, no tokens
+    /// are given. 0 does not wait: then a failover may forget acquires, and tokens are given twice.
     store_wait: Duration as "store_wait_ms" "MS" "0" = |text| values::millis(text, 0, 60_000);
-    /// Number of replicas that confirm. With all that a master has, nothing is forgotten even where a master that
-    /// lives is replaced; but without one of them strict rules get nothing.
+    /// Number of replicas that must confirm. With all replicas of a master, nothing is forgotten even if a live master
+    /// is replaced; but if one of them is down, strict rules get no tokens.
     store_wait_replicas: u32 as "store_wait_replicas" "N" "1" = |text| values::count(text, 1, 100);
     /// Maximum number of keys of one rule that this weir-sync keeps alive in Redis, so that a flood of made-up keys
     /// does not fill it. Keys beyond it get the region's own share of their quota, as if the store were out of reach.
@@ -129,8 +129,8 @@ settings! {
     store_nodes: NodeMap as "store_nodes" "PAIRS" "" = NodeMap::read;
     /// File with the store's password, instead of one in --store. Read for each new connection.
     store_password_file: Option<String> as "store_password_file" "FILE" "" = values::file;
-    /// File with the sentinels' password. Without one, a sentinel that asks for a password is given the store's. Read
-    /// each time.
+    /// File with the sentinels' password. Without it, sentinels that ask for a password get the store's. Read each
+    /// time.
     store_sentinel_password_file: Option<String> as "store_sentinel_password_file" "FILE" "" = values::file;
     /// User name at the sentinels; their default user unless set.
     store_sentinel_user: Option<String> as "store_sentinel_user" "NAME" "" = |text| values::text(text).map(Some);
@@ -189,12 +189,12 @@ settings! {
     /// Maximum number of lines of the audit log that wait for a file or a Redis that is slow or gone. Beyond that the
     /// oldest are lost, and counted.
     audit_log_queue_max: usize as "audit_log_queue_max" "N" "10000" = |text| values::count(text, 1, 1_000_000);
-    /// Decides requests for services that ask: POST /v1/check. It counts as a POP of the fleet.
+    /// Decides requests for services that ask (POST /v1/check). The gateway counts as a POP of the fleet.
     gateway: bool as "gateway" "on|off" "off" = values::switch;
     /// Number of keys that the gateway's table tracks, 32 bytes each.
     gateway_keys: u32 as "gateway_keys" "N" "65000" = |text| values::count(text, 1, 16_777_216);
-    /// File with the `key_secret` of the POPs' configuration (or their token, if they have none), so that the gateway's
-    /// keys are theirs.
+    /// File with the `key_secret` of the POPs' configuration (or their token, if they have none), so that the gateway
+    /// reports the same keys.
     gateway_key_secret_file: Option<String> as "gateway_key_secret_file" "FILE" "" = values::file;
     /// The time until a POP's next grant: its sync interval plus a round trip. A grant lets this much of the rate
     /// through in advance.
@@ -203,8 +203,7 @@ settings! {
     lease_min: Duration as "lease_min_ms" "MS" "2000" = |text| values::millis(text, 1, HOUR_MS);
     /// Maximum time for which a grant is valid.
     lease_max: Duration as "lease_max_ms" "MS" "60000" = |text| values::millis(text, 1, HOUR_MS);
-    /// Time for which a silent POP counts as alive. A lower count of POPs counts only after it has held for as
-    /// long again.
+    /// Time for which a silent POP counts as alive. A lower number of POPs takes effect only after the same time again.
     pop_ttl: Duration as "pop_ttl_ms" "MS" "10000" = |text| values::millis(text, 100, 24 * HOUR_MS);
     /// Number of POPs in the fleet. Used to compute the region's share of each quota if weir-sync starts while the
     /// store is out of reach and no POP knows the number. 0 means unknown: the region then takes the whole quota.
@@ -227,8 +226,8 @@ settings! {
     body_timeout: Duration as "body_timeout_ms" "MS" "5000" = |text| values::millis(text, 10, HOUR_MS);
     /// Maximum size of a report, in bytes.
     body_bytes_max: usize as "body_bytes_max" "BYTES" "262144" = |text| values::count(text, 1_024, MESSAGE_BYTES_MAX);
-    /// Maximum number of connections, and so of requests at a time. If one more comes, one that has shown no token and
-    /// has been idle for longest is closed.
+    /// Maximum number of connections, and so of requests at a time. If one more comes, an idle connection that has
+    /// shown no token is closed.
     connections_max: usize as "connections_max" "N" "1024" = |text| values::count(text, 1, 1_000_000);
     /// Time for which requests are still answered after SIGTERM or SIGINT, while /readyz and /healthz return 503. A
     /// second signal ends weir-sync at once.

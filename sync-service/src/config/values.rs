@@ -101,14 +101,14 @@ impl AuditStream {
         }
     }
 
-    /// Parsed URL, if it has its own.
+    /// Parsed URL; `None` for the store's Redis.
     pub(super) fn address(&self) -> Option<Address> {
         let Self::Redis(url) = self else { return None };
         Address::read(url.expose()).ok()
     }
 }
 
-/// Value with the name `text` among `known`, of which there are two at least.
+/// Value named `text` in `known`, which has at least two entries.
 pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
     let found = known.iter().find(|(name, _)| *name == text);
     found.map(|(_, value)| *value).ok_or_else(|| {
@@ -145,7 +145,7 @@ pub(super) fn text(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a text, found nothing".into()) } else { Ok(text.to_owned()) }
 }
 
-/// Parses a path. Its existence is checked when it is read.
+/// Parses a path. Whether the file exists is checked when it is read.
 pub(super) fn path(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a file's path, found nothing".into()) } else { Ok(text.to_owned()) }
 }
@@ -191,7 +191,7 @@ impl TokenSource {
     }
 }
 
-/// Warning about the file of secrets at `path`, or `None` if there is nothing to change.
+/// Warning if every user of the machine may read the file of secrets at `path`.
 pub(crate) fn privacy_warning(path: &str) -> Option<String> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
     let sentence = "can be read by every user of this machine: take that from others, as with `chmod o-rwx";

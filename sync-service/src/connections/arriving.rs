@@ -1,9 +1,9 @@
 //! Accounting of arriving requests and of outgoing responses, and the stream that carries both: everything written must
-//! be read in time, even by a peer that reads slowly but steadily. A guest is read one piece at a time, and each piece
-//! is answered before the next one is read.
+//! be read in time, even by a peer that reads slowly but steadily. A guest's data is read in pieces, and each piece is
+//! answered before the next one is read.
 //!
-//! A connection keeps its seat only while it has whole requests. HTTP/2 carries several requests at a time, so
-//! a guest's open requests and unread responses are limited there: a guest that exceeds the limit is closed.
+//! A connection is sure of its seat only while it has complete requests. HTTP/2 carries several requests at a time, so
+//! a guest's open requests and unread responses are limited there: the connection is closed if it exceeds a limit.
 
 use std::convert::Infallible;
 use std::future::Future as _;
@@ -23,31 +23,31 @@ use tokio::time::{Sleep, sleep};
 
 use super::seats::Seat;
 
-/// Maximum number of concurrent requests of a guest where requests need a token.
+/// Maximum number of a guest's concurrent requests if requests need a token.
 const ASKED_MAX: u32 = 16;
 /// Maximum number of a guest's responses that are not sent yet.
 const UNTAKEN_MAX: u32 = 16;
 
-/// Maximum number of bytes read from a guest before what it sent is answered.
+/// Maximum size of a piece, in bytes.
 const PIECE_BYTES: usize = 1_024;
 
 /// State of one connection: bytes read, and a guest's requests and responses.
 #[derive(Debug, Default)]
 pub(super) struct OnTheWay {
     piece: AtomicUsize,
-    /// True once the connection is no longer a guest's.
+    /// True if the connection is not a guest's.
     is_known: AtomicBool,
     asked: AtomicU32,
     /// Responses whose bodies wait for the guest's HTTP/2 window.
     answers: AtomicU32,
     unsent: AtomicU32,
-    /// Responses, among both of these, to the last piece. The client has not had a chance to read them.
+    /// Responses to the last piece, which `answers` and `unsent` include. The client could not read them yet.
     fresh: AtomicU32,
     pub(super) too_many: Notify,
 }
 
 impl OnTheWay {
-    /// Begins the next piece: the last one is answered.
+    /// Begins the next piece, after the last one was answered.
     pub(super) fn next_piece(&self) {
         self.piece.store(0, Ordering::Relaxed);
         self.fresh.store(0, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl OnTheWay {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// True if a guest exceeds its limits. Concurrent requests are limited only if it `needs_token`.
+    /// True if a guest exceeds its limits. Concurrent requests are limited only if requests need a token.
     fn is_too_much(&self, needs_token: bool) -> bool {
         let of = |count: &AtomicU32| count.load(Ordering::Relaxed);
         let untaken = of(&self.answers) + of(&self.unsent);
@@ -112,7 +112,7 @@ impl RequestLifetime {
     }
 }
 
-/// Ends a request's turn when it is dropped.
+/// Ends a request's lifetime when dropped.
 pub(super) struct Answering(pub(super) Arc<RequestLifetime>);
 
 impl Answering {
@@ -212,8 +212,8 @@ impl<B> Drop for Outgoing<B> {
     }
 }
 
-/// Stream on which writes must complete within `limit`. The time begins when the peer falls behind, and ends
-/// when everything written has been sent.
+/// Stream on which writes must complete within `limit`. The time runs from the moment when the peer falls behind until
+/// everything written has been sent.
 pub(super) struct Timely<S> {
     stream: S,
     limit: Duration,

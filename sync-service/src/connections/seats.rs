@@ -1,10 +1,10 @@
 //! Seats of a listener, and the choice of the connection that is closed to make room.
 //!
-//! A connection is *known* once it has shown a token or a certificate, and a *guest* before. An eighth of the
-//! seats is reserved for guests. So a newcomer finds a seat whatever the known connections do, and no known
-//! connection is closed for a guest. Among guests, the address with the most connections loses one. Among known
-//! connections, one is closed when another becomes known. In both cases it is the one that has waited longest
-//! for a request; a connection with a whole request that is being answered is never closed.
+//! A connection is *known* once it has shown a token or a certificate, and a *guest* before. An eighth of the seats is
+//! reserved for guests. So a newcomer finds a seat whatever the known connections do, and no known connection is closed
+//! for a guest. Among guests, the address with the most connections loses one. Among known connections, one is closed
+//! when another becomes known. In both cases, the connection that has been idle longest is closed; a connection whose
+//! complete request is being answered never is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::lock;
 
-/// One seat in this many is reserved for guests.
+/// One in this many seats is reserved for guests.
 const GUESTS_PART: usize = 8;
 
 #[derive(Debug)]
@@ -135,7 +135,8 @@ impl Seat {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Makes the connection a known one, closing a waiting one for it. If none waits, it stays a guest.
+    /// Makes the connection a known one. If there is no room, closes a waiting known connection; if none waits, the
+    /// connection stays a guest.
     pub(super) fn become_known(&self) {
         let mut taken = lock(&self.seats.taken);
         if self.is_known() || (taken.known.count >= self.seats.known_max && !taken.known.close_longest()) {
@@ -153,7 +154,7 @@ impl Seat {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Begins a whole request. The counter changes under the lock: another request may end at the same time.
+    /// Begins a complete request. The counter changes under the lock: another request may end at the same time.
     pub(super) fn begin(&self) {
         let mut taken = lock(&self.seats.taken);
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -1,9 +1,9 @@
 //! Runs requests in the task of the connection on which they arrived.
 //!
-//! A task per request would be scheduled by itself, and its response would wake the connection, which would run
-//! at once to write that one response. Here, the connection answers all requests that it has read before it
-//! continues, so that their responses leave in one write. Requests that had to wait also run in the
-//! connection's task: an event that wakes several of them leads to one write.
+//! A task per request would be scheduled by itself, and its response would wake the connection, which would run at once
+//! to write that one response. Here, the connection answers all requests that it has read before it continues, so that
+//! their responses leave in one write. Requests that had to wait also run in the connection's task: an event that wakes
+//! several of them leads to one write.
 
 use std::mem;
 use std::panic::AssertUnwindSafe;
@@ -25,7 +25,7 @@ pub(super) struct Gathered(Arc<Mutex<Vec<Request>>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
     fn execute(&self, request: F) {
-        // A panic ends it without a response, as it would end a task, and the connection continues.
+        // A panic ends the request without a response, as it would end a task; the connection continues.
         lock(&self.0).push(Box::pin(AssertUnwindSafe(request).catch_unwind().map(drop)));
     }
 }
@@ -76,8 +76,7 @@ impl<C: Future> Future for Together<C> {
         this.on_the_way.next_piece();
         let polled = this.connection.as_mut().poll(cx);
         if polled.is_pending() {
-            // A response wakes the connection's task, as it would from another task: it is written at the next
-            // poll.
+            // A response wakes the connection's task, as it would from another task, and is written at the next poll.
             this.begin(cx);
         }
         polled

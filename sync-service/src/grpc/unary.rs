@@ -1,7 +1,7 @@
 //! Unary calls: one message in, one message out, with the whole body in memory.
 //!
-//! tonic reads and writes streams of messages, and allocates two buffers of eight kilobytes per call. A check
-//! has a few dozen bytes in each direction, and there are very many of them.
+//! tonic reads and writes streams of messages, and allocates two buffers of eight kilobytes per call. A check takes a
+//! few dozen bytes in each direction, and checks are very frequent.
 
 use std::array::IntoIter;
 use std::future::ready;
@@ -73,12 +73,12 @@ pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     Ok(body)
 }
 
-/// Response with a single message and the status OK. The length is part of the message's prefix.
+/// Response with a single message and the status OK.
 pub(super) fn answer(message: &impl Message) -> Response<UnaryBody> {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     bytes.put_u8(0);
-    // The length is bounded, because that of the request is.
+    // The length is bounded, because the request's is.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
     let trailers = [(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))];
@@ -95,7 +95,7 @@ pub(super) fn shown(headers: &HeaderMap) -> HeaderMap {
     headers.get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()
 }
 
-/// Response whose message takes no more memory than it needs; a buffer of tonic has eight kilobytes.
+/// Copies the message of a response into a buffer of its own size. Buffers of tonic have eight kilobytes.
 pub(super) async fn compact(response: Response<Body>) -> Response<Body> {
     let (head, body) = response.into_parts();
     let Ok(body) = body.collect().await else {

@@ -9,8 +9,8 @@
 //! | a value, under a rule with `log_key` | `text:abc`; behind an address, `192.0.2.7 text:abc` |
 //! | anything else | `hex:` and the key's bytes: parts other than addresses leave a POP as a hash |
 //!
-//! [`read`] parses everything that [`show`] writes. It also accepts an IPv6 address without a prefix length and
-//! cuts it to a /64, as a rule by `client_address` does.
+//! [`read`] parses everything that [`show`] writes. It also accepts an IPv6 address without a prefix length, and cuts
+//! it to a /64, as a rule by `client_address` does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -85,7 +85,7 @@ fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
         Some(_) => return Err(NameError),
         None => Prefixes::default(),
     };
-    // Requests never have mapped addresses. A prefix of one would mean a different prefix of IPv4.
+    // Requests never have mapped addresses, and a prefix of one would be another prefix in IPv4.
     let canonical = address.to_canonical();
     if bits.is_some() && canonical != address {
         return Err(NameError);
@@ -93,7 +93,7 @@ fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
     Ok(KeyValue::of_address(canonical, prefixes).as_bytes().to_vec())
 }
 
-/// Decodes a segment of a URL's path. None if it is not percent-encoded UTF-8.
+/// Decodes a segment of a URL's path; `None` if it is not percent-encoded UTF-8.
 pub(crate) fn from_path(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.bytes();
@@ -106,7 +106,7 @@ pub(crate) fn from_path(part: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Address that a key begins with, as text. The key may have other parts. None if it begins with no address.
+/// Address or network that a key begins with, as text; `None` without one. The key may have other parts.
 pub(crate) fn address(value: &[u8]) -> Option<String> {
     parts(value).map(|(address, bits, _)| network(address, bits))
 }
@@ -120,7 +120,7 @@ pub(crate) fn is_within(value: &[u8], outer: &[u8]) -> bool {
     bits >= outer_bits && cut == outer
 }
 
-/// Splits canonical bytes into an address, the length of its prefix, and the rest. None without an address.
+/// Splits canonical bytes into an address, the length of its prefix, and the rest; `None` without an address.
 fn parts(value: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
     let (&[family, bits], rest) = value.split_first_chunk()?;
     let (most, mut octets) = match family {
@@ -173,8 +173,8 @@ pub(crate) enum WhichError {
     Prefix { rule: String, expected: u8, found: u8 },
 }
 
-/// Keys that `text` names under `rule`. The name of a written rule also covers its tiers, which count
-/// separately. An address is cut to the rule's prefix.
+/// Keys that `text` names under `rule`. The name of a written rule also covers its tiers, which count separately. An
+/// address is cut to the rule's prefix.
 pub(crate) fn ids(rules: &RuleSet, rule: &str, text: &str) -> Result<Vec<BudgetId>, WhichError> {
     let named = rules.rules().iter().find(|known| known.name == rule);
     let named = named.ok_or_else(|| WhichError::Rule(rule.into()))?;

@@ -19,22 +19,22 @@ pub(crate) struct TopKeysPage {
     /// Upper bound for keys that are not in the list.
     pub(crate) unseen: Unseen,
     pub(crate) weir_syncs: usize,
-    /// True if only this weir-sync contributed, because the store is out of reach.
+    /// True if keys of other weir-syncs are missing: the store is out of reach, or they have another version.
     pub(crate) is_partial: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct KeyState {
     pub(crate) id: BudgetId,
-    /// State of its budget, or the error that kept it from being read.
+    /// State of the key's budget, or the error that prevented reading it.
     pub(crate) budget: Result<BudgetState, StoreError>,
-    /// Demand by weir-sync, as the store has it.
+    /// Demand per weir-sync, from the store.
     pub(crate) replicas: Vec<ReplicaDemand>,
     /// Rates of the key, if it is one of the top keys.
     pub(crate) top_keys: Option<FleetTopKey>,
-    /// Remaining time of its ban in milliseconds, or `None` if it is not banned.
+    /// Remaining time of the key's ban in milliseconds, or `None` if it is not banned.
     pub(crate) banned_ms: Option<u32>,
-    /// True if POPs have lately reported keys of its rule.
+    /// True if POPs have recently reported keys of the rule.
     pub(crate) is_reported: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
     json
 }
 
-/// JSON of a key without its quota. One that is no top key is not limited and has too little demand to be counted.
+/// JSON of a key without its quota. `key` is `None` if its demand is too low for a top key; then all rates are 0.
 fn named(id: &BudgetId, key: Option<&FleetTopKey>, now_ms: u64, banned_ms: Option<u32>) -> Value {
     let mut row = rates(key.map(|key| key.rates).unwrap_or_default());
     let mut add = |name: &str, value: Value| row[name] = value;
@@ -122,7 +122,7 @@ fn free_in_s(budget: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
     Some(parts(refill_ms.max(banned_ms)))
 }
 
-/// JSON of a list of top keys, of `found` that matched, with the remaining time of each one's ban.
+/// JSON of a list of top keys. `found` keys matched; `banned_ms` is the remaining time of each listed key's ban.
 pub(crate) fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
     let keys = top_keys.keys.iter().zip(banned_ms).map(|(key, banned_ms)| row(key, now_ms, *banned_ms));
     let keys: Vec<_> = keys.collect();
@@ -148,7 +148,7 @@ pub(crate) fn row(key: &FleetTopKey, now_ms: u64, banned_ms: Option<u32>) -> Val
     row
 }
 
-/// POPs of a key, the one with the highest demand first.
+/// POPs of a key, highest demand first.
 fn pops(key: &FleetTopKey) -> Vec<Value> {
     let of = |(region, there): (&String, &InRegion)| {
         let pop = |(pop, rates): &(String, KeyRates)| (region.clone(), pop.clone(), *rates);

@@ -97,7 +97,7 @@ pub(crate) fn of_key(overrides: &[OverrideState], id: &BudgetId) -> Vec<Value> {
     })
 }
 
-/// Remaining time of a ban of the address in key `id`, in milliseconds. None if it is not banned.
+/// Remaining time of a ban of the address in key `id`, in milliseconds; `None` if it is not banned.
 pub(crate) fn banned_ms(overrides: &[OverrideState], id: &BudgetId) -> Option<u32> {
     let now_ms = moment::now_ms();
     let until = |state: &OverrideState| {

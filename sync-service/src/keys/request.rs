@@ -52,7 +52,7 @@ pub(crate) fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&F
     RequestKeys { list: None, keys, others: explain::others(rules, met, &mut fetched) }
 }
 
-/// Key of the request under a rule that it matches. None if the rule does not count it.
+/// Key of the request under a rule that it matches; `None` if the rule does not count it.
 fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> Option<RequestKey> {
     let enforced_percent = match rule.enforcement.mode {
         Mode::Enforce => rule.enforcement.percent,
@@ -81,7 +81,7 @@ const UNKEYED: &str =
 const LACKS: &str = "the request lacks a part of the key, or has it more than once: it is limited at once";
 const ALONE: &str = "each POP counts this rule for itself: nothing is reported";
 
-/// JSON of the sentence about `keys` (as JSON), with the kind by which the console colours it.
+/// JSON of a sentence about `keys` (as JSON), with a kind, which is its colour in the console.
 pub(crate) fn summary(list: Option<&str>, keys: &[Value]) -> Value {
     let (kind, text) = match list {
         Some("allow") => ("good", "It meets the list allow: it goes through, and no rule counts it.".into()),

@@ -1,7 +1,7 @@
 //! Text format in which weir-syncs share their top keys, rule rates and POP statuses through the store.
 //!
-//! Texts of another version are ignored. During an upgrade, each weir-sync knows the keys only from those of
-//! its own version, and reports that there are others.
+//! Texts of another version are ignored. So during an upgrade, each weir-sync sees the keys of weir-syncs of its own
+//! version only, and reports its list as partial.
 
 use serde::{Deserialize, Serialize};
 use weir_budget::budget::BudgetId;
@@ -14,8 +14,8 @@ use weir_protocol::quota::Quota;
 
 use super::name;
 
-/// Maximum number of limited keys that a weir-sync shares. It shares half that number each of the keys that are
-/// admitted most and of those with the most debt.
+/// Maximum number of the most limited keys that a weir-sync shares. It also shares half as many of the most admitted
+/// keys, and half as many of the keys with the most debt.
 pub(crate) const SHARED_MAX: usize = 100;
 pub(crate) const STATUSES_MAX: usize = 1_000;
 const VERSION: u32 = 3;
@@ -43,7 +43,7 @@ struct Row {
     key: String,
     token_ns: u64,
     burst: u32,
-    /// Demand, and admitted.
+    /// Demand and admitted tokens, in thousandths of a token per second.
     rates: (u64, u64),
     level: i64,
     age: u64,
@@ -65,8 +65,8 @@ pub(crate) fn write(SharedKeys { top_keys, rates, statuses }: &SharedKeys) -> St
     serde_json::to_string(&text).unwrap_or_default()
 }
 
-/// Parses a text. None if it has another version or was not written by [`write()`]. A single invalid key, rule
-/// or POP is skipped: a POP that makes them up must not hide all others.
+/// Parses a text; `None` if it has another version or was not written by [`write()`]. Skips invalid keys, rules and
+/// POPs, so that a POP that makes some up does not hide all others.
 pub(crate) fn read(text: &str) -> Option<SharedKeys> {
     let Text { v, unseen, keys, rules: mut rates, pops: mut statuses } = serde_json::from_str(text).ok()?;
     let fits = v == VERSION && keys.len() <= KEYS_MAX && rates.len() <= RULES_MAX && statuses.len() <= STATUSES_MAX;

@@ -1,5 +1,4 @@
-//! Resource usage of the process, under the names that Prometheus's client libraries use. It comes from /proc,
-//! so only Linux has these metrics.
+//! Resource usage of the process, under the names that Prometheus's client libraries use. Only on Linux, from /proc.
 
 use prometheus_client::registry::Registry;
 

@@ -1,4 +1,4 @@
-//! Composition of what POPs run: a rule set with the overrides that change it.
+//! Composition of the document that POPs run: a rule set with its overrides.
 //!
 //! | override | effect on the rule set |
 //! |---|---|
@@ -7,10 +7,8 @@
 //! | another rate for a key | a tier of its rule, before the rule's own tiers |
 //! | ban of a key | none: POPs receive it in the same way as the bans of a penalty |
 //!
-//! Each override carries its end (`until_ms`) to the POPs, so that it ends even at a POP that is offline by
-//! then.
-//!
-//! Of two overrides that affect one address, the one with the smaller network counts.
+//! Each override carries its end (`until_ms`) to the POPs, so that it ends even at a POP that is offline by then. Of
+//! two overrides that affect one address, the one with the smaller network applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,9 +27,9 @@ const ENDS_MAX: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OverrideEffect {
     InForce,
-    /// The override changes nothing at present, with the reason.
+    /// The override has no effect at present, for this reason.
     None(String),
-    /// The override is left out, because it would give the rule set these errors.
+    /// The override is left out, because the document would have these errors with it.
     Invalid(Vec<ConfigError>),
 }
 
@@ -100,8 +98,8 @@ pub(crate) fn compose(base: &Document, overrides: &[Override]) -> (Document, Vec
     (document, effects)
 }
 
-/// Applies to `base` as many groups of overrides as possible, the first ones first. They are added at once or by
-/// halves: reading a document is slow and most overrides fit.
+/// Applies as many groups of overrides to `base` as possible, the first ones first. Tries all of them, then halves,
+/// because parsing a document is slow and most overrides fit.
 fn with_some(base: &Document, overrides: &[Override], effects: &mut [OverrideEffect]) -> Document {
     let groups: BTreeSet<_> = overrides.iter().filter_map(group).collect();
     let groups: Vec<_> = groups.into_iter().collect();
@@ -125,7 +123,7 @@ fn with_some(base: &Document, overrides: &[Override], effects: &mut [OverrideEff
     document
 }
 
-/// Effect that `tried` would have beside `others`. It is refused if it would displace one of them.
+/// Effect that `tried` would have beside `others`; invalid if it would displace one of them.
 pub(crate) fn try_beside(base: &Document, others: Vec<Override>, tried: Override) -> OverrideEffect {
     let mut all = others;
     all.push(tried);
@@ -173,8 +171,8 @@ fn with(base: &Document, overrides: &[&Override]) -> Result<Document, Vec<Config
     Document::of_value(value)
 }
 
-/// Groups networks by their ends, in at most [`ENDS_MAX`] groups. Beyond that number, some networks get a later
-/// end than their own; weir-sync then ends them.
+/// Groups networks by their ends, in at most [`ENDS_MAX`] groups. Beyond that number, some networks get a later end
+/// than their own; weir-sync then ends these in time.
 fn by_end(networks: &[(u64, Network)]) -> Vec<(u64, Vec<Network>)> {
     let mut ends: BTreeMap<u64, Vec<Network>> = BTreeMap::new();
     for (until_ms, network) in networks {
@@ -186,7 +184,7 @@ fn by_end(networks: &[(u64, Network)]) -> Vec<(u64, Vec<Network>)> {
     ends.chunks(ends.len().div_ceil(ENDS_MAX).max(1)).map(|group| (last(group), all(group))).collect()
 }
 
-/// Conditions that allow these networks, except for what is banned inside of them.
+/// Conditions that allow these networks, except for banned networks inside them.
 fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
     let (mut whole, mut conditions) = (Vec::new(), Vec::new());
     for (until_ms, allow) in allows {
@@ -203,8 +201,8 @@ fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
     conditions
 }
 
-/// Adds a condition to a list. If the list is full, the condition is merged into one of its conditions, without
-/// its end: weir-sync then ends it.
+/// Adds a condition to a list. If the list is full, merges the condition without its end into one of the list's:
+/// weir-sync then ends it in time.
 fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
     let list = fields.entry(list).or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };

@@ -1,4 +1,4 @@
-//! Overrides: what an operator sets for an address, a network or a key until a given time.
+//! Overrides: an operator's ban, allow or other rate for an address, a network or a key, until a given time.
 //!
 //! ```text
 //! request.rs   requests, as JSON, and durations, as operators write them
@@ -7,8 +7,7 @@
 //! compose.rs   the rule set that POPs run: the operator's with its overrides
 //! ```
 //!
-//! The store keeps overrides apart from the rule set ([`weir_store::rules`]); [`crate::rules`] combines
-//! them.
+//! The store keeps overrides apart from the rule set ([`weir_store::rules`]); [`crate::rules`] combines both.
 
 pub(crate) mod compose;
 pub mod request;

@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 64;
 
 /// Maximum duration of an override, and its text for error messages.
 const LONGEST: (u64, &str) = (400 * 86_400 * SECOND_MS, "400 days");
-/// Maximum duration of a ban of a key. POPs receive it in the same way as the bans of a penalty.
+/// Maximum duration of a ban of a key, which POPs receive like the bans of a penalty.
 const KEY_BAN: (u64, &str) = (BAN_MS_MAX as u64, "7 days");
 
 /// Override as requested by an operator, without its author.
@@ -24,8 +24,8 @@ pub struct OverrideRequest {
     pub(crate) until: Until,
 }
 
-/// Parses an override that was requested `now_ms` after 1970. One of the rate is about `keyed`; the rate itself
-/// is validated with the rule set. Each error has its place.
+/// Parses an override that was requested at `now_ms` (since 1970). `keyed` is the subject of another rate; the rate
+/// itself is validated with the rule set. Each error has its place.
 pub fn read(
     kind: OverrideKind,
     value: &Value,

@@ -1,4 +1,4 @@
-//! Override, as the store keeps it and as operators read it, and the address or network that it affects.
+//! An override, as it is stored and shown to operators, and its subject.
 
 use std::fmt;
 use std::str::FromStr;
@@ -136,7 +136,7 @@ pub(crate) struct OverrideSettings {
     pub(crate) kind: OverrideKind,
     #[serde(flatten)]
     pub(crate) subject: Subject,
-    /// Quota, for an override of the rate.
+    /// Quota of an override of the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) terms: Option<OverrideQuota>,
     #[serde(default)]
@@ -147,7 +147,7 @@ pub(crate) struct OverrideSettings {
 }
 
 impl OverrideSettings {
-    /// Name in the store. Of several overrides with the same name, the last counts. A ban and an allow share a
+    /// Name in the store. Of several overrides with the same name, the last one applies. A ban and an allow share a
     /// name, because they exclude each other.
     pub(crate) fn name(&self) -> String {
         match self.kind {
@@ -156,7 +156,7 @@ impl OverrideSettings {
         }
     }
 
-    /// True if POPs receive it apart from the rule set, in the same way as the bans of a penalty.
+    /// True if POPs receive the override apart from the rule set, like the bans of a penalty.
     pub(crate) fn is_ban_of_key(&self) -> bool {
         self.kind == OverrideKind::Ban && matches!(self.subject, Subject::Key { .. })
     }
@@ -187,14 +187,14 @@ pub(crate) struct Override {
     pub(crate) settings: OverrideSettings,
     /// Number; 0 for a trial.
     pub(crate) id: u64,
-    /// Time at which it was set, in milliseconds since 1970.
+    /// Time at which the override was set, in milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// Time at which it ends, in milliseconds since 1970.
+    /// End, in milliseconds since 1970.
     pub(crate) until_ms: u64,
 }
 
 impl Override {
-    /// Parses an entry of the store. None if a newer version or another program wrote it.
+    /// Parses an entry of the store; `None` if a newer version or another program wrote it.
     pub(crate) fn read(kept: &StoredOverride) -> Option<Self> {
         let settings = serde_json::from_str(&kept.text).ok()?;
         let StoredOverride { id, at_ms, until_ms, .. } = *kept;
@@ -205,7 +205,7 @@ impl Override {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideState {
     pub(crate) order: Override,
-    /// Reason why it changes nothing, or `None` if it is in force.
+    /// Reason why the override has no effect, or `None` if it is in force.
     pub(crate) without_effect: Option<String>,
 }
 

@@ -46,7 +46,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Name of a rule's key as it is listed. None if the rule has no such key.
+/// Name of a rule's key as it is listed; `None` if the rule has no such key.
 pub(crate) fn listed(rules: &RuleSet, rule: &str, key: &str) -> Option<String> {
     let spec = key_spec(rules, rule)?;
     let written = written(spec, key)?;
@@ -55,7 +55,7 @@ pub(crate) fn listed(rules: &RuleSet, rule: &str, key: &str) -> Option<String> {
     Some(name::show(KeyValue::of_address(address.parse().ok()?, prefixes).as_bytes()))
 }
 
-/// Key of a rule, found by the name in the rule set as written.
+/// Key specification of the written rule `rule`.
 fn key_spec<'a>(rules: &'a RuleSet, rule: &str) -> Option<&'a KeySpec> {
     let is_written =
         |known: &&Rule| known.name == rule && known.variant.tier.is_none() && known.variant.wider_times.is_none();
@@ -68,7 +68,7 @@ fn name(terms: &OverrideQuota) -> String {
     terms.burst.map_or_else(|| format!("o-{rate}"), |burst| format!("o-{rate}-{burst}"))
 }
 
-/// A key as it is written in a tier. None if the rule has no such key.
+/// A key as it is written in a tier; `None` if the rule has no such key.
 fn written(spec: &KeySpec, key: &str) -> Option<String> {
     if spec.is_all() {
         return (key == "all").then(|| key.to_owned());
@@ -100,8 +100,8 @@ fn expected(spec: &KeySpec) -> &'static str {
     }
 }
 
-/// All banned keys, oldest override first, each with the end of its ban in milliseconds since 1970. A ban of a
-/// rule's key covers all tiers of the rule, if `rules` are known.
+/// All banned keys, oldest override first, each with the end of its ban in milliseconds since 1970. A ban of a rule's
+/// key covers all tiers of the rule, if `rules` are known.
 pub(crate) fn banned_keys(rules: Option<&RuleSet>, overrides: &[Override]) -> Vec<(BudgetId, u64)> {
     let of = |order: &Override| {
         let ids = match (order.settings.kind, &order.settings.subject, rules) {

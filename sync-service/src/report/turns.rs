@@ -1,8 +1,7 @@
 //! Acquires the tokens of a report, queue turns last.
 //!
-//! A turn that was given is spent. So a request that needs a turn and tokens of other strict rules gets the
-//! turn only if each of those rules gives it a token. A client over its own limit thus takes no turns from the
-//! others.
+//! A turn that was given is spent. So a request that needs a turn and tokens of other strict rules gets the turn only
+//! if each of those rules gives it a token. A client over its own limit thus takes no turns from other clients.
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
 use weir_protocol::refill_policy::RefillPolicy;
@@ -32,13 +31,13 @@ pub(crate) async fn acquire(
     acquires.iter().filter_map(|each| if asks_turns(each) { queued.next() } else { tokens.next() }).collect()
 }
 
-/// Result of an acquire that was skipped. It names no time to come back, because the queue may have room.
+/// Result of a skipped acquire, without a time to retry, because the queue may have room.
 fn nothing(acquire: &AcquireRequest) -> AcquireResult {
     let leases = vec![NO_LEASE; acquire.claims.len()];
     AcquireResult { deficit_ns: 0, outstanding: 0, given: 0, now_us: 0, leases }
 }
 
-/// True if a request asked and got nothing.
+/// True if a request asked for tokens and got none.
 fn gives_nothing(acquire: &AcquireRequest, given: &AcquireResult) -> bool {
     let asks = |claim: &Claim| claim.ahead > 0 && claim.held_us.is_none();
     acquire.claims.iter().zip(&given.leases).any(|(claim, lease)| asks(claim) && lease.charged <= claim.spent())

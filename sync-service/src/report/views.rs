@@ -1,5 +1,5 @@
 //! Views of the hub's state: metrics that are computed when they are read, and answers to operators' queries about
-//! keys, rules and POPs, with what the store and the other weir-syncs know.
+//! keys, rules and POPs, with data from the store and the other weir-syncs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -27,7 +27,7 @@ use crate::metrics::{ByRule, FloatGauge, Metrics, OfDecision, gauge};
 const NO_ANSWER: StoreError = StoreError::Invalid("no answer to a look");
 
 impl ReportHandler {
-    /// Shares top keys, rule rates and statuses with the other weir-syncs; if there are none, that is stored once.
+    /// Shares top keys, rule rates and statuses with the other weir-syncs; stores an empty text once if there are none.
     pub(crate) async fn share_top_keys(&self) -> Result<(), StoreError> {
         let shared = self.shared_keys(shared::SHARED_MAX);
         let has_keys = shared != SharedKeys::default();
@@ -54,7 +54,7 @@ impl ReportHandler {
         for (replica, text) in texts.unwrap_or_default().into_iter().filter(|(replica, _)| *replica != self.replica) {
             match shared::read(&text) {
                 Some(shared) => all.push((replica, shared)),
-                // It has another version.
+                // A text of another version.
                 None => is_partial = true,
             }
         }
@@ -95,7 +95,7 @@ impl ReportHandler {
         (rates, pops::newest_statuses(statuses))
     }
 
-    /// Remaining time of the ban of each key or its address, in milliseconds. None for a key that is not banned.
+    /// Remaining time of the ban of each key or its address, in milliseconds; `None` for a key that is not banned.
     pub(crate) fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
         let override_states = self.rules.override_states();
         let (hub, now) = (lock(&self.hub), self.now());
@@ -103,8 +103,7 @@ impl ReportHandler {
         keys.iter().map(of).collect()
     }
 
-    /// State of each of these keys. None if no POP has lately reported the key's rule and no kept rule set has
-    /// it.
+    /// State of each of these keys; `None` if no POP has recently reported the key's rule and no kept rule set has it.
     pub(crate) async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<KeyState>> {
         self.update_known_rules();
         // Data of the other weir-syncs is read once for all keys.
@@ -149,7 +148,7 @@ impl ReportHandler {
     }
 }
 
-/// Updates `metrics` from `figures`. Rules that are gone have none, so no page may be written meanwhile.
+/// Updates `metrics` from `figures`. Clears the metrics by rule first, so no page may be written meanwhile.
 pub(super) fn show(figures: &Figures, metrics: &Metrics) {
     metrics.budgets.set(gauge(figures.budgets));
     metrics.budgets_in_debt.set(gauge(figures.in_debt));
@@ -174,7 +173,7 @@ fn row(family: &ByRule, rule: &str) -> FloatGauge {
     family.get_or_create_owned(&OfRule { rule: rule.to_owned() })
 }
 
-/// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
+/// Maximum number of rules with metrics of decisions, including replaced rules. Further rules get none.
 const RULES_SHOWN_MAX: usize = 4 * RULES_MAX;
 
 #[derive(Debug, Default)]

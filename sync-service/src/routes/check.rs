@@ -15,7 +15,7 @@ fn invalid(errors: &[ConfigError]) -> Problem {
     Problem::invalid(format!("the body has {} errors; nothing was checked", errors.len()), errors)
 }
 
-/// Response to `body`: a list if that is one.
+/// Response to `body`: a list if `body` is one.
 fn answered(body: &Value, mut answers: Vec<Value>) -> HttpResponse {
     let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
     response(StatusCode::OK, JSON, &answer)
@@ -44,7 +44,7 @@ impl Routes {
         Ok(answered(&body, answers))
     }
 
-    /// Charges the cost of a request with a reservation, or of each of a list.
+    /// Charges the cost of a request with a reservation, or of each request in a list.
     pub(super) async fn settle(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
         let body = self.json(call.request, self.config.body_bytes_max).await?;
@@ -60,7 +60,7 @@ impl Routes {
         Ok(answered(&body, answers))
     }
 
-    /// Answers a check against a limit in the request itself, or each of a list in order.
+    /// Answers a check against a limit that the caller states, or each check in a list in order.
     pub(super) async fn check_limits(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
         let body = self.json(call.request, self.config.body_bytes_max).await?;

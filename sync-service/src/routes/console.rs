@@ -35,7 +35,7 @@ use crate::problem::{Problem, json as response, text};
 use crate::rules::follow::FleetState;
 use crate::ticks;
 
-/// Interval at which a stream sends the state. All streams send the same, which is computed once.
+/// Interval at which a stream sends the state, which is computed once for all streams.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Tolerance for the age of a state that is sent again instead of computed, because ticks may come early.
 const SLACK: Duration = Duration::from_millis(100);
@@ -210,12 +210,12 @@ impl Listener {
     }
 }
 
-/// Encodes an event. JSON is one line.
+/// Encodes a server-sent event. The JSON is one line.
 fn event(name: &str, data: &Value) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
 }
 
-/// JSON of the fleet. If there are too many POPs, those that need attention are included.
+/// JSON of the fleet. Of more than [`POPS_MAX`] POPs, those that need attention are included.
 fn of_fleet(fleet: &FleetState, statuses: &BTreeMap<String, PopStatus>) -> Value {
     let seen = &fleet.pops;
     let is_current = |pop: &&Seen| fleet.is_current(pop);

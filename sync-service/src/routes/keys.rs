@@ -1,5 +1,4 @@
-//! Routes for operators: top keys, single keys, the decisions of rules, and overrides, which are put, listed and
-//! lifted.
+//! Routes for operators: top keys, single keys, the decisions of rules, and overrides.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -112,7 +111,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Overrides in force, or `None` while the store is out of reach.
+    /// Overrides in force; empty if they cannot be read.
     async fn overrides_known(&self) -> Vec<OverrideState> {
         self.exchange.rules.overrides().await.unwrap_or_default()
     }
@@ -128,7 +127,7 @@ impl Routes {
         forgotten.inspect_err(|error| self.exchange.audit_log.change_failed(error, event.clone()))?;
         tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");
         self.exchange.audit_log.change(event);
-        // The reset lifts the key's ban, so its override is dropped, too.
+        // The reset lifts the key's ban, so the ban's override is dropped too.
         let banned = OverrideSelector::About(Subject::Key { rule: rule.clone(), key: key.clone() });
         match self.exchange.rules.lift_override(OverrideKind::Ban, &banned, &change).await {
             Ok(_) | Err(ChangeError::NoOverride) => {}
@@ -138,7 +137,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Keys with the text `value` under `rule` and its tiers, of which there is at least one.
+    /// Keys that `value` names under `rule` and its tiers; at least one.
     async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
         // Including the tiers that overrides add.
         let rule_sets = self.exchange.rules.in_force().await?;
@@ -217,9 +216,9 @@ impl Routes {
         let rules = &self.exchange.rules;
         let state = rules.order(kind, &which).await.map_err(|error| self.not_ordered(error))?;
         if let (OverrideKind::Ban, Subject::Key { rule, key }) = (kind, state.order.settings.subject) {
-            // Before the override is dropped: if this fails, it can be lifted again.
+            // Before the override is dropped, so that a failed lift can be repeated.
             let banned = match self.ids(&rule, &key).await {
-                // Its rule is gone, and may come back.
+                // The rule is gone, and may come back.
                 Err(problem) if problem.status.is_client_error() => name::ids_of_unknown(&rule, &key)?,
                 ids => ids?,
             };
@@ -231,7 +230,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Problem for an override that is not put or lifted: the store may have lost the rule set that POPs run.
+    /// Problem for an override that was not put or lifted. The store may have lost the rule set that POPs run.
     fn not_ordered(&self, error: ChangeError) -> Problem {
         let is_about_none = matches!(error, ChangeError::None | ChangeError::NoOverride);
         match self.exchange.lost_revision().filter(|_| is_about_none) {
@@ -258,7 +257,7 @@ impl Call<'_> {
         })
     }
 
-    /// Kind of the overrides that the path is about, or `None` if it is about all.
+    /// Kind of the overrides at the path, or `None` for all kinds.
     fn kind(&self) -> Option<OverrideKind> {
         match self.request.uri().path() {
             path if path.starts_with("/v1/bans") => Some(OverrideKind::Ban),

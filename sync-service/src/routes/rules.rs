@@ -51,7 +51,7 @@ impl Routes {
         let (_, form) = *form.ok_or_else(|| Problem::media_type("application/json` or `application/yaml"))?;
         let expected = self.expected(request.headers()).await?;
         let body = self.read(request.into_body(), DOCUMENT_BYTES_MAX).await?;
-        // Checking may take long, and a token that may only read can request it: one dry run at a time.
+        // Checking may take long, and a token with the role `read` is enough: only one dry run at a time.
         let turn = if is_trial { Some(Arc::clone(&self.trying).lock_owned().await) } else { None };
         let (document, mut warnings) = checked(turn, body, form).await?;
         warnings.extend(lost_overrides(&self.exchange.rules.lost_overrides(&document).await));
@@ -116,7 +116,7 @@ impl Routes {
         (answer["offline"], answer["note"]) = (offline.is_some().into(), self.exchange.note(offline).into());
     }
 
-    /// The only field of a JSON body, which must be `name`; `expected` describes the body for errors.
+    /// Value of the only field of a JSON body, `name`. `expected` describes the body in errors.
     async fn order<T>(
         &self,
         request: HttpRequest,
@@ -138,7 +138,7 @@ impl Routes {
         match (text(IF_MATCH), text(IF_NONE_MATCH)) {
             (None, None) => Err(Problem::new(StatusCode::PRECONDITION_REQUIRED, EXPECTED_CONDITION)),
             (None, Some(b"*")) => Ok(Some(0)),
-            // There must be one; once there is, there always is.
+            // A version must exist. Once one exists, one always does.
             (Some(b"*"), None) => match self.exchange.rules.current().await? {
                 Some(_) => Ok(None),
                 None => Err(ChangeError::Conflict(0).into()),
@@ -294,7 +294,7 @@ pub(super) fn tagged(mut response: HttpResponse, version: u64) -> HttpResponse {
     response
 }
 
-/// Number of the canary in `If-Match`: `Some(None)` for any, none without the header.
+/// Number of the canary in `If-Match`: `Some(None)` for any, `None` without the header.
 #[allow(clippy::option_option, reason = "the header may name any canary")]
 fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
     match headers.get(IF_MATCH).map(|value| value.as_bytes().trim_ascii()) {

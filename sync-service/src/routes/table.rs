@@ -1,4 +1,4 @@
-//! Routes of the API: method, path, who may ask, and the query. The router, the authorization and the table in
+//! Routes of the API: method, path, required token and query. The router, the authorization and the table in
 //! docs/reference/http-api.md are made from [`ROUTES`].
 
 use std::pin::Pin;
@@ -30,7 +30,7 @@ pub struct Route {
     /// Path, in which a word in capitals stands for any text.
     pub path: &'static str,
     pub needs: Needs,
-    /// Parameters that its query may have, each at most once.
+    /// Parameters that the query may have, each at most once.
     pub query: &'static [&'static str],
     /// Summary for the page of the API.
     pub summary: &'static str,
@@ -42,7 +42,7 @@ macro_rules! routes {
         $(#[doc = $summary:literal])+
         $method:literal $path:literal $needs:ident [$($query:literal),*] $handler:ident;
     )+) => {
-        /// All routes. Of those that a path matches, the first counts.
+        /// All routes. The first one that matches a path applies.
         pub const ROUTES: &[Route] = &[$(Route {
             method: $method,
             path: $path,
@@ -90,13 +90,13 @@ routes! {
     "DELETE" "/v1/bans/WHICH" Write [] lift_override;
     /// Lists allows.
     "GET" "/v1/allows" Read [] list_overrides;
-    /// Puts [an allow](#overrides), as a ban.
+    /// Puts [an allow](#overrides), like a ban.
     "PUT" "/v1/allows" Write [] put_override;
-    /// Lifts an allow, as a ban.
+    /// Lifts an allow, like a ban.
     "DELETE" "/v1/allows/WHICH" Write [] lift_override;
-    /// Gives a key [another rate](#overrides), as a ban.
+    /// Puts [another rate](#overrides) for a key, like a ban.
     "PUT" "/v1/keys/RULE/KEY/override" Write [] put_override;
-    /// Gives a key its rule's rate again.
+    /// Restores the rule's rate for a key.
     "DELETE" "/v1/keys/RULE/KEY/override" Write [] lift_override;
     /// Lists the busiest [keys](#keys).
     "GET" "/v1/keys" Read ["rule", "prefix", "sort", "limit"] top_keys;
@@ -106,7 +106,7 @@ routes! {
     "GET" "/v1/keys/RULE/KEY" Read [] one_key;
     /// [Resets](#resets) a key.
     "DELETE" "/v1/keys/RULE/KEY" Write [] forget_key;
-    /// Decides [a check, or each of a list](gateway.md#over-http), by the fleet's rules.
+    /// Decides [a check, or each check in a list](gateway.md#over-http), by the fleet's rules.
     "POST" "/v1/check" Check [] check;
     /// Settles [reservations](gateway.md#over-http).
     "POST" "/v1/settle" Check [] settle;
@@ -117,8 +117,8 @@ routes! {
 const OVERRIDE: &str = "/override";
 
 impl Route {
-    /// Parts of `path` that the words in capitals stand for, or `None` if it is another path. The last part may
-    /// contain slashes. Parts may be missing at the end of a path.
+    /// Parts of `path` in place of the words in capitals, or `None` if the path does not match. The last part may
+    /// contain slashes. Parts at the end may be missing.
     fn parts<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let Some(at) = self.path.find(|c: char| c.is_ascii_uppercase()) else {
             return (self.path == path).then(Vec::new);
@@ -144,7 +144,7 @@ pub(super) fn find(method: &Method, path: &str) -> Result<(&'static Route, Vec<S
     Err(Problem::method_not_allowed(&allowed.collect::<Vec<_>>().join(", ")))
 }
 
-/// Problem for a path that there is not.
+/// Problem for an unknown path.
 pub(super) fn unknown() -> Problem {
     let detail = "weir-sync has no such path: is the address right? docs/reference/http-api.md lists all paths";
     Problem::new(StatusCode::NOT_FOUND, detail)
@@ -154,7 +154,7 @@ pub(super) fn unknown() -> Problem {
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Parses a query that may have the parameters `names`. Others are refused: they may be meant for a dry run.
+    /// Parses a query that may have the parameters `names`. Refuses others, such as a misspelled `dry_run`.
     pub(super) fn read(query: Option<&str>, names: &[&str]) -> Result<Self, Problem> {
         let Some(query) = query else { return Ok(Self::default()) };
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
@@ -174,7 +174,7 @@ impl Query {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Value of the parameter `name` as `read` reads it, if it is given. `expected` describes it for errors.
+    /// Value of the parameter `name`, parsed by `read`, if it is given. `expected` describes it in errors.
     pub(crate) fn read_as<T>(
         &self,
         name: &str,
@@ -186,7 +186,7 @@ impl Query {
     }
 }
 
-/// Digits only: no sign, no blanks.
+/// Parses digits only: no sign, no blanks.
 pub(crate) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,6 +1,6 @@
-//! Canaries: a rule set that some POPs run beside the current version, until it is promoted or withdrawn. There
-//! is at most one at a time. While it runs, no other version can be put, so that the promoted version was tried
-//! beside the one that it replaces. The kill switch is the only exception.
+//! Canaries: a rule set that some POPs run beside the current version, until it is promoted or withdrawn. There is at
+//! most one at a time. While it runs, no other version can be put, so that the promoted version was tried beside the
+//! one that it replaces. The kill switch is the only exception.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl RuleSets {
         Ok(self.store.canary().await?.and_then(Canary::read).map(Arc::new))
     }
 
-    /// Changes of a canary of `document` beside the `expected` version, or any. Fails if it may not begin.
+    /// Dry run of [`Self::begin_canary`].
     pub(crate) async fn try_canary(
         &self,
         document: &Document,
@@ -45,7 +45,7 @@ impl RuleSets {
         Ok(Tried::of(old.value(), document.value(), current.version, None))
     }
 
-    /// Begins a canary for `audience` beside the `expected` version, or any. Returns it, and the version.
+    /// Begins a canary for `audience` beside the `expected` version, or any. Returns the canary and the version.
     pub(crate) async fn begin_canary(
         &self,
         document: &Document,
@@ -57,7 +57,7 @@ impl RuleSets {
         let ChangeOrigin { author, comment, .. } = change.clone();
         let text = document.text();
         let canary = Canary { id: 0, at_ms: 0, audience, author, comment, document: text.clone().into() };
-        // Texts can always be serialised.
+        // Strings always serialize.
         let kept = serde_json::to_string(&canary).unwrap_or_default();
         let begin = RulesChange::Begin { document: &text, text: &kept, expected: version };
         let lost = ChangeEvent { note: "begin".into(), target: Some(json!(canary.audience)), ..change.event("canary") };
@@ -123,7 +123,7 @@ pub(super) fn withdrawn(canary: &Canary, change: &ChangeOrigin) -> ChangeEvent {
     ChangeEvent { note: "withdraw".into(), target: Some(canary.json()), ..change.event("canary") }
 }
 
-/// Errors for strict rules whose quota differs from the rule of the same name in the other rule set. POPs of
+/// Errors for strict rules whose terms differ from those of the rule of the same name in the other rule set. POPs of
 /// both rule sets draw on one budget, which can guarantee only one quota.
 fn strict_errors(old: &RuleSet, new: &RuleSet) -> Vec<ConfigError> {
     let differs = |rule: &weir_rules::Rule| {

@@ -1,4 +1,4 @@
-//! Changes of the rule set: their authors, canaries and the POPs of these.
+//! Changes of the rule set: their authors and errors, and canaries with their POPs.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -32,12 +32,12 @@ impl NumberedDocument {
 const CANARY_ENDS: &str = "`weir-sync rules promote` makes it the rule set of all POPs, `weir-sync rules withdraw` \
     takes it back; the kill switch takes it back, too";
 
-/// Reason why a rule set was not changed, with what to do for operators.
+/// Reason why a rule set was not changed, with advice for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The current version is not the expected one. It is 0 if there is none.
+    /// The current version (0 if there is none) is not the expected one.
     #[error("{}", conflict(*.0))]
     Conflict(u64),
     #[error(
@@ -52,7 +52,6 @@ pub enum ChangeError {
     NoRules,
     #[error("version {0} is not kept; `weir-sync rules versions` lists those that are")]
     NotKept(u64),
-    /// A kept document is no longer valid.
     #[error("the rule set has {} errors; nothing was changed", .0.len())]
     Invalid(Vec<ConfigError>),
     #[error("the rule set with this override would have {} errors; nothing was changed", .0.len())]
@@ -96,9 +95,9 @@ fn unknown(audience: &Audience) -> String {
 }
 
 pub(crate) struct Tried {
-    /// Version that it would replace; 0 if there is none.
+    /// Version that would be replaced; 0 if there is none.
     pub(crate) current: u64,
-    /// Version that it would become. It cannot be predicted for the first one.
+    /// Number of the new version; `None` for a canary and for the first version, whose number cannot be predicted.
     pub(crate) next: Option<u64>,
     pub(crate) is_same: bool,
     pub(crate) changes: Differences,
@@ -118,10 +117,10 @@ impl Tried {
 #[serde(default)]
 pub struct ChangeOrigin {
     pub note: String,
-    /// Name of the token that made it.
+    /// Name of the token that made the change.
     pub author: String,
     pub comment: String,
-    /// Address that the request for it came from; only in the audit log.
+    /// Address that the request came from; only in the audit log.
     #[serde(skip)]
     pub peer: Option<IpAddr>,
 }
@@ -137,7 +136,7 @@ impl ChangeOrigin {
     }
 
     pub(super) fn text(&self) -> String {
-        // Strings can always be serialised.
+        // Strings always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
 
@@ -159,7 +158,7 @@ pub enum Audience {
 }
 
 impl Audience {
-    /// True if it includes `pop`, which reports to a weir-sync of `region`.
+    /// True if the audience includes `pop`, which reports to a weir-sync of `region`.
     pub(crate) fn covers(&self, pop: &str, region: &str) -> bool {
         match self {
             Self::Pops(names) => names.contains(pop),
@@ -167,7 +166,7 @@ impl Audience {
         }
     }
 
-    /// Part of it that is not among the POPs `seen`, or `None` if all are.
+    /// Part of the audience that is not among the POPs `seen`, or `None` if all of it is.
     pub(crate) fn unknown(&self, seen: &[Seen]) -> Option<Self> {
         match self {
             Self::Pops(names) => {
@@ -180,7 +179,7 @@ impl Audience {
     }
 }
 
-/// A canary. The fields that are not skipped are the text that a store keeps beside its document.
+/// A canary. Its serialized fields are the text that the store keeps beside the document.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Canary {
     #[serde(skip)]
@@ -197,7 +196,7 @@ pub(crate) struct Canary {
 }
 
 impl Canary {
-    /// Parses a stored canary. None if it was stored by a newer weir-sync with other kinds of audiences.
+    /// Parses a stored canary; `None` if a newer weir-sync with other kinds of audiences stored it.
     pub(super) fn read(kept: StoredCanary) -> Option<Self> {
         let StoredCanary { id, at_ms, text, document } = kept;
         Some(Self { id, at_ms, document: document.into(), ..serde_json::from_str(&text).ok()? })

@@ -23,7 +23,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Applies what was read. Returns the errors if it settled on an invalid file.
+    /// Applies what was read. Returns the errors if the file has settled and is invalid.
     fn see(&mut self, found: Result<Vec<u8>, String>) -> Vec<String> {
         let Some(found) = self.found.see(found) else { return Vec::new() };
         let read = found.map_err(|error| vec![error]).and_then(|bytes| {
@@ -37,8 +37,8 @@ impl Watch {
     }
 }
 
-/// Watches the file at `path` until the task is aborted, and puts its content into `rules`. An invalid file is
-/// counted, logged with every error, and changes nothing.
+/// Watches the file at `path` until the task is aborted, and puts its content into `rules`. An invalid file changes
+/// nothing; it is counted, and logged with every error.
 pub(crate) async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     let path: Arc<str> = path.into();
     let mut watch = Watch::default();

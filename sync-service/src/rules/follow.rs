@@ -39,7 +39,7 @@ impl RuleSets {
         let base = match &followed.base {
             Some(base) if base.version == version => Arc::clone(base),
             _ => {
-                // It was dropped since; the next interval reads a newer one.
+                // The version was dropped since; the next interval reads a newer one.
                 let Some(text) = self.store.get_rules(version).await? else { return Ok(()) };
                 Arc::new(Base::read(version, text))
             }
@@ -65,7 +65,7 @@ impl RuleSets {
         Ok(())
     }
 
-    /// Reads the canary `id` (0 is none) beside `version`. False if it has ended: the next interval reads that.
+    /// Reads the canary `id` (0: none) beside `version`. Returns false if it has ended, which the next interval reads.
     async fn follow_canary(&self, followed: &mut Followed, id: u64, version: u64) -> Result<bool, StoreError> {
         let known = followed.canary.as_ref().map_or(0, |(canary, _)| canary.id);
         if id == known {
@@ -150,7 +150,7 @@ impl FleetState {
         pop.version == canary.map_or(self.revision, |(_, revision)| *revision)
     }
 
-    /// Latest revision that a POP runs, if the store has lost the rule set; else none.
+    /// Latest revision that a POP runs, if the store has lost the rule set.
     pub(crate) fn lost(&self) -> Option<u64> {
         let runs = self.pops.iter().map(|pop| pop.version).max();
         runs.filter(|revision| self.revision == 0 && *revision > 0)

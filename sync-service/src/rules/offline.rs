@@ -40,8 +40,8 @@ fn has_rules(document: &Document) -> Result<(), ChangeError> {
 }
 
 impl RuleSets {
-    /// Keeps `change`, which the store failed to make with this `error`, and notifies the POPs that report
-    /// here. Fails with `error` if the store is in reach, or if there is no known rule set to change.
+    /// Keeps `change`, which the store failed to make with this `error`, and notifies the POPs that report here. Fails
+    /// with `error` if the store is in reach, or if there is no known rule set to change.
     pub(super) async fn change_offline(&self, change: OfflineChange, error: &StoreError) -> Result<(), ChangeError> {
         let mut followed = self.followed.lock().await;
         let is_off_switch = matches!(change, OfflineChange::Enforce(false, _));
@@ -80,7 +80,7 @@ impl RuleSets {
             let trial = canary.map(|(canary, base)| Trial { canary, revision: of(&base) });
             (of(&base), trial)
         });
-        // If it fails, POPs keep their revision.
+        // If composing fails, POPs keep their revision.
         if let Ok((revision, trial)) = made.await {
             self.publish(revision, trial);
         }
@@ -95,7 +95,7 @@ impl RuleSets {
         }
     }
 
-    /// Makes the waiting changes in the store. Changes that are no longer possible are dropped.
+    /// Makes the waiting changes in the store. Drops those that are no longer possible.
     pub(super) async fn catch_up(&self, followed: &mut Followed) -> Result<(), StoreError> {
         while let Some(change) = followed.offline.first().cloned() {
             match self.make(&change).await {
@@ -134,9 +134,9 @@ impl RuleSets {
         Ok(())
     }
 
-    /// Stores the current document with all its rules on or off, unless they already are. Switching rules off
-    /// also withdraws a canary, so that no POP enforces any rules. Without the store, only the POPs that report
-    /// here are notified. Returns the version, and the store's error if it does not have the change.
+    /// Stores the current document with all its rules on or off, unless they already are. Switching rules off also
+    /// withdraws a canary, so that no POP enforces any rules. Without the store, notifies only the POPs that report
+    /// here. Returns the version, and the store's error if the store does not have the change.
     pub(crate) async fn enforce(
         &self,
         enforce: bool,
@@ -162,8 +162,8 @@ impl RuleSets {
         }
     }
 
-    /// The same in the store, without notifying POPs. If there is no rule set, rules are switched off by
-    /// storing one without limits: POPs may run one that the store has lost.
+    /// Like [`Self::enforce`], without notifying POPs. If there is no rule set, switches rules off by storing one
+    /// without limits, because POPs may run one that the store has lost.
     pub(super) async fn enforce_in_store(&self, enforce: bool, change: &ChangeOrigin) -> Result<Enforced, ChangeError> {
         let mut tries = 0;
         loop {

@@ -1,4 +1,4 @@
-//! Overrides: put, lifted, listed.
+//! Puts, lifts and lists overrides.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::overrides::spec::{Override, OverrideKind, OverrideSelector, OverrideS
 use crate::overrides::tier;
 
 impl RuleSets {
-    /// All overrides, with the effect of each; the oldest first.
+    /// All overrides with their effects, oldest first.
     pub(crate) async fn overrides(&self) -> Result<Vec<OverrideState>, StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
@@ -49,7 +49,7 @@ impl RuleSets {
         // Without the store, no rule set can be put either.
         let override_states = self.overrides().await.unwrap_or_default();
         let overrides: Vec<Override> = override_states.into_iter().filter(in_force).map(|state| state.order).collect();
-        // If all rules are switched off, the operator intends that.
+        // If all rules are switched off, that is intended.
         if overrides.is_empty() || !document.rules().is_enforced() {
             return Vec::new();
         }
@@ -61,8 +61,8 @@ impl RuleSets {
         spawn_blocking(try_it).await.unwrap_or_default()
     }
 
-    /// Puts an override, replacing the one about the same address or key. Without the store, only the POPs that
-    /// report here are notified, and the store's error is returned, too.
+    /// Puts an override in place of one for the same address or key. Without the store, notifies only the POPs that
+    /// report here, and returns the store's error too.
     pub async fn put_override(
         &self,
         asked: &OverrideRequest,
@@ -78,7 +78,7 @@ impl RuleSets {
         let until_ms = asked.until.by(moment::now_ms());
         let effect = match base {
             Some(base) => try_override(base, overrides, settings.clone(), until_ms).await?,
-            // It travels apart from the rules, so POPs keep those that they run.
+            // A ban of a key travels apart from the rules, so POPs keep the rules that they run.
             None if settings.is_ban_of_key() && !self.has_override(&settings.name()) => OverrideEffect::InForce,
             None => return Err(ChangeError::None),
         };
@@ -125,7 +125,8 @@ impl RuleSets {
         found.ok_or(ChangeError::NoOverride)
     }
 
-    /// Lifts an override of this kind. Without the store, the same applies as for [`Self::put_override`].
+    /// Lifts an override of this kind. Without the store, notifies only the POPs that report here, and returns the
+    /// store's error too.
     pub(crate) async fn lift_override(
         &self,
         kind: OverrideKind,
@@ -153,7 +154,8 @@ impl RuleSets {
         Ok((state, offline))
     }
 
-    /// Now, and the keys that overrides ban with the ends, in milliseconds since 1970. None without a clock.
+    /// The current time, and the keys that overrides ban with the ends of their bans, all in milliseconds since 1970;
+    /// `None` until the store's clock was read.
     pub(crate) async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
         let followed = self.followed.lock().await;
         let clock = followed.clock?;
@@ -180,7 +182,7 @@ impl RuleSets {
         Ok((followed.base.clone(), followed.all_overrides()))
     }
 
-    /// Reads the store; if it is out of reach, the last known state is used.
+    /// Reads the store. Succeeds if the store is out of reach, but its last state is known.
     async fn listen_if_in_reach(&self) -> Result<(), StoreError> {
         let listened = self.listen().await;
         let is_known = self.followed.lock().await.base.is_some();

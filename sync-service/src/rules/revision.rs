@@ -20,7 +20,7 @@ use crate::overrides::compose::{compose, with_effects};
 use crate::overrides::spec::{Override, OverrideState};
 use crate::overrides::tier;
 
-/// Maximum number of revisions kept, for POPs that received their numbers and fetch them.
+/// Maximum number of revisions kept for POPs that have received their numbers and will fetch them.
 const REVISIONS_KEPT: usize = 8;
 
 #[derive(Debug)]
@@ -52,20 +52,20 @@ impl Base {
 
 #[derive(Debug)]
 pub(super) struct Revision {
-    /// Unique number; later revisions have higher ones.
+    /// Unique number. Of two revisions from the store, the later one has the higher number.
     pub(super) number: u64,
     pub(super) version: u64,
     pub(super) document: Bytes,
     pub(super) override_states: Vec<OverrideState>,
     pub(super) rules: Vec<KnownRule>,
-    /// Keys that overrides ban, with their ends, or `None` if the rule set cannot be parsed.
+    /// Keys that overrides ban, with the ends of their bans, or `None` if the rule set cannot be parsed.
     pub(super) banned: Option<Vec<(BudgetId, u64)>>,
     pub(super) rule_set: Option<Arc<RuleSet>>,
 }
 
 impl Revision {
-    /// Computes the revision of `base` with these `overrides`. Without any, POPs get the stored text itself: replicas
-    /// of different versions serve the same bytes. May take a while.
+    /// Computes the revision of `base` with these `overrides`, which may take a while. Without overrides, POPs get the
+    /// stored text itself, so that replicas of different versions serve the same bytes.
     pub(super) fn of(number: u64, base: &Base, overrides: &[Override]) -> Self {
         let Some(document) = &base.document else {
             let why = || Some("the rule set cannot be read".to_owned());
@@ -121,7 +121,7 @@ pub(super) struct Followed {
     pub(super) base: Option<Arc<Base>>,
     pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
     pub(super) overrides: Arc<[Override]>,
-    /// Changes made since while the store was out of reach.
+    /// Changes made while the store was out of reach.
     pub(super) offline: Vec<OfflineChange>,
     /// The store's clock, read with the overrides.
     pub(super) clock: Option<ClockReading>,
@@ -161,7 +161,7 @@ impl Followed {
         self.ends_at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Overrides last read from the store, with the changes that it does not have yet.
+    /// Overrides last read from the store, with the changes that the store does not have yet.
     pub(super) fn all_overrides(&self) -> Arc<[Override]> {
         let is_override = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
         if !self.offline.iter().any(is_override) {
@@ -190,8 +190,8 @@ impl Followed {
     }
 }
 
-/// Lowest number of a revision that is made offline. Numbers from the store are far below it, and a double
-/// holds all of them exactly.
+/// Lowest number of a revision made offline. Numbers from the store are far below it, and an `f64` holds all of these
+/// numbers exactly.
 pub(super) const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
 
 #[derive(Default)]
@@ -201,9 +201,9 @@ pub(super) struct NumberedRules {
     revisions: BTreeMap<u64, Vec<KnownRule>>,
     /// Rules made only by overrides that the store does not have.
     offline: Vec<KnownRule>,
-    /// True if all versions were read that the store had at the start.
+    /// True once all versions that the store had at the start were read.
     pub(super) is_complete: bool,
-    /// True if [`NumberedRules::news`] has returned them.
+    /// True if [`NumberedRules::news`] has returned all rules.
     is_returned: bool,
 }
 
@@ -224,8 +224,8 @@ impl NumberedRules {
         self.is_returned &= insert(&mut self.revisions, number, rules);
     }
 
-    /// True if the rules of this version or revision are known, or if the initial versions were not all read
-    /// yet. Revisions made offline are not in the store, and count as known.
+    /// True if the rules of this version or revision are known, or if the initial versions were not all read yet.
+    /// Revisions made offline are not in the store, and count as known.
     pub(super) fn has(&self, number: u64) -> bool {
         number >= OFFLINE_NUMBER_MIN
             || !self.is_complete
