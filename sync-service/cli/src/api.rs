@@ -273,8 +273,7 @@ fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
     name.map_err(|_| Failure::unusable(format!("--url: expected a host that a certificate can name, found {url}")))
 }
 
-/// Header with the token from the file at `path`, or from the environment. A name and a role before the token are
-/// ignored.
+/// Header with the token from the file at `path` or from the environment. Ignores a name and a role before the token.
 fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
     let (place, text) = match path {
         Some(path) => {

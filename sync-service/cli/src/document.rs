@@ -22,9 +22,7 @@ pub enum Form {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentError {
-    /// The text cannot be parsed.
     Text(Misread),
-    /// Some fields are invalid.
     Fields(Vec<ConfigError>),
 }
 
@@ -78,7 +76,6 @@ impl Document {
         &self.rules
     }
 
-    /// Short forms in the original text.
     pub fn short_forms(&self) -> &[ShortForm] {
         &self.short_forms
     }
@@ -103,7 +100,6 @@ const OF_A_PLUGIN: [&str; 3] = ["table", "filter_state", "sync"];
 /// A valid file: a document, or a whole plugin configuration.
 #[derive(Debug)]
 pub struct Whole {
-    /// The rules, and other fields of the fleet's document.
     pub document: Document,
     /// The plugin configuration, if the file is one.
     pub plugin: Option<PluginConfig>,

@@ -102,7 +102,6 @@ fn page(fleet: &Value, names: Names) -> String {
             0 => "-".into(),
             _ if pop["is_current"] == true && pop["is_canary"] == true => "canary".into(),
             _ if pop["is_current"] == true => names.of(rule_set),
-            // Another revision, shown by its number.
             version => version.to_string(),
         };
         let clock = pop["clock_s"].as_f64().map(|s| if s.abs() < 0.05 { "0.0 s".into() } else { format!("{s:+.1} s") });

@@ -22,7 +22,7 @@ pub fn command() -> Command {
         .subcommand(ratelimit)
 }
 
-/// Returns rules as YAML. An error has one line for each thing that rules cannot express.
+/// Returns rules as YAML. An error has one line, with the place, for each thing that rules cannot express.
 pub fn run(matches: &ArgMatches) -> Result<String, String> {
     let paths = matches.subcommand_matches(RATELIMIT).and_then(|matches| matches.get_many::<String>("file"));
     let mut files = Vec::new();
@@ -40,8 +40,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     ratelimit(&files)
 }
 
-/// Converts `files`, each with its name and its text, to rules as YAML. An error has one line for each thing that
-/// rules cannot express, with its place.
+/// Like [`run`], for `files` given by name and text.
 pub fn ratelimit(files: &[(&str, &str)]) -> Result<String, String> {
     let domains = config::read(files)?;
     rules::write(&domains)

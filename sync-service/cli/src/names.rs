@@ -20,7 +20,7 @@ pub(super) struct Names {
 }
 
 impl Named {
-    /// Reads `r12` or a number.
+    /// Parses `r12` or a number.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let (digits, named): (_, fn(u64) -> Self) = match text.strip_prefix('r') {
             Some(digits) => (digits, Self::Short),

@@ -22,7 +22,6 @@ pub(crate) enum CommandEnd {
 pub(crate) struct CommandOutput {
     pub(crate) end: CommandEnd,
     pub(crate) page: String,
-    /// Output for programs (`--json`).
     pub(crate) json: Option<Value>,
     pub(crate) notes: String,
 }
@@ -91,7 +90,6 @@ pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Joins notes, one per line.
 pub(super) fn lines(notes: impl IntoIterator<Item = String>) -> String {
     let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();
     notes.join("\n")

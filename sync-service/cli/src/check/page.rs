@@ -44,8 +44,7 @@ impl ExplainParameters {
             lines.extend(sentences.map(|sentence| format!("  {sentence}")));
             let in_full = rule.is_written().then(|| read_as(whole, &format!("rules[{}].", rule.place())));
             lines.extend(in_full.flatten().map(|in_full| format!("  {in_full}")));
-            // The number of new keys is unknown for a key that all requests share, and for a wider key that
-            // many clients share.
+            // Unknown for a key that all requests share, and for a wider key that many clients share.
             let has_many = rule.is_written() && !rule.key.is_all();
             let needed = needed(rule, *newcomers).filter(|_| has_many);
             lines.extend(needed.map(|needed| format!("  {needed}")));

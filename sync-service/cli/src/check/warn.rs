@@ -1,5 +1,4 @@
-//! Warnings about mistakes in valid rule sets, such as rules that match nothing or never limit. Only certain mistakes
-//! are reported.
+//! Warnings about sure mistakes in valid rule sets, such as rules that match nothing or never limit.
 
 mod written;
 
@@ -17,8 +16,7 @@ pub use written::Warning;
 
 const NOT_HOLDS: &str = "never matches: its not holds wherever the rest does";
 
-/// Warns about rules, list entries and tiers that never match, rules that never limit, and conditions that a client
-/// can evade by another spelling.
+/// Warns about rules, list entries and tiers without effect, and conditions that a client can evade by respelling.
 pub fn warnings(set: &RuleSet) -> Vec<Warning> {
     let rules = set.rules();
     let mut warnings = of_lists(set);
@@ -156,8 +154,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         }
         _ => false,
     };
-    // Budgets with different refill policies cannot be compared by rate and burst: one request in flight is not
-    // one per window.
+    // Rate and burst mean different things under different refill policies.
     let is_tighter = other.sharing.refill_policy == sharing.refill_policy
         && other.quota.burst() <= quota.burst()
         && other.quota.token_ns() >= quota.token_ns()
@@ -168,7 +165,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
     is_alike && is_wider && is_tighter && contains(&other.matches, matches)
 }
 
-/// True if `wide` holds wherever `narrow` does.
+/// True if `wide` certainly holds wherever `narrow` does.
 fn contains(wide: &Condition, narrow: &Condition) -> bool {
     let is_plain = wide.any.is_empty() && wide.not.is_none() && wide.end.is_never();
     wide == narrow || is_plain && clause_contains(&wide.all, &narrow.all)
@@ -178,7 +175,6 @@ fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
     wide.tests().all(|wide| narrow.tests().any(|narrow| test_contains(wide, narrow)))
 }
 
-/// True if `wide` certainly holds wherever `narrow` does.
 fn test_contains(wide: &Test, narrow: &Test) -> bool {
     match (wide, narrow) {
         (Test::Methods(wide), Test::Methods(narrow)) | (Test::Routes(wide), Test::Routes(narrow)) => {
@@ -194,7 +190,6 @@ fn test_contains(wide: &Test, narrow: &Test) -> bool {
 #[cfg(test)]
 mod tests;
 
-/// Requests that an earlier tier takes from a later one.
 enum Taken<'a> {
     All,
     Key(&'a str),

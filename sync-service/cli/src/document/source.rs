@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use serde_saphyr::{Budget, Error, Options};
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-/// Parses JSON without duplicate fields. An error states the position, and the name of a duplicate field.
+/// Parses JSON, and refuses duplicate fields. Errors state the position.
 pub fn json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = Once.deserialize(&mut json)?;
@@ -17,7 +17,6 @@ pub fn json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// Deserializes a value and refuses duplicate fields.
 struct Once;
 
 impl<'de> DeserializeSeed<'de> for Once {

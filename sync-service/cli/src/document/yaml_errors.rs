@@ -6,7 +6,6 @@ use serde_saphyr::granit_parser::ErrorKind;
 use serde_saphyr::localizer::ExternalMessageSource;
 use serde_saphyr::{Error, MessageFormatter as _, UserMessageFormatter};
 
-/// Error message for the author of the text.
 pub(super) fn of(error: &Error) -> String {
     let message: Cow<'_, str> = match error {
         Error::ExternalMessage { source, .. } => match &**source {

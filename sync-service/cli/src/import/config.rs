@@ -18,7 +18,7 @@ pub(super) struct DescriptorNode {
     pub(super) key: String,
     pub(super) value: Value,
     pub(super) limit: Option<ImportedLimit>,
-    /// Entries that may follow this one.
+    /// Entries that may follow.
     pub(super) nodes: Vec<Self>,
     /// True if all values that match its wildcard are counted together.
     pub(super) is_shared: bool,

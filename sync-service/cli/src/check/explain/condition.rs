@@ -83,7 +83,6 @@ pub(crate) fn value_of(value: &ValueOf, attributes: &Attributes) -> String {
     format!("{which}{}", source(&value.source, attributes))
 }
 
-/// Kind and name of a value's source: `header x-key`.
 pub(crate) fn source(source: &Source, attributes: &Attributes) -> String {
     match source {
         Source::Cookie(_, name) => format!("cookie {name}"),

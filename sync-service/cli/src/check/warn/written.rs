@@ -1,5 +1,4 @@
-//! Warnings about single conditions and keys: texts that no request has, tests that exclude one another, and values
-//! that a client can write in another way to evade a rule.
+//! Warnings about conditions and keys: texts that no request has, contradictory tests, values that can be respelled.
 
 use std::fmt;
 
@@ -84,7 +83,7 @@ fn of_pattern(written: &Written) -> Option<String> {
 /// Warning about a part of a valid rule set that cannot be intended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// Place of the part, such as `rules[0].match`.
+    /// Place such as `rules[0].match`.
     pub place: String,
     /// Name of the rule that contains the part, if any.
     pub rule: Option<String>,
@@ -172,7 +171,7 @@ pub(super) fn contradiction(
     })
 }
 
-/// Reason why no request meets all of `clauses`, or `None` if one may.
+/// Reason why no request meets all `clauses`, or `None` if one may.
 fn contradiction_of(clauses: &[&Clause], attributes: &Attributes) -> Option<String> {
     let tests: Vec<&Test> = clauses.iter().flat_map(|clause| clause.tests()).collect();
     let pairs = tests.iter().enumerate().flat_map(|(i, a)| tests[i + 1..].iter().map(move |b| (*a, *b)));
@@ -198,7 +197,7 @@ fn exclusion(a: &Test, b: &Test, attributes: &Attributes) -> Option<String> {
     }
 }
 
-/// True if certainly no path matches both; never true for globs.
+/// True if it is certain that no path matches both; never true for globs.
 fn paths_are_apart(a: &PathMatch, b: &PathMatch) -> bool {
     // With all foldings, because either test may treat two paths as one that the other distinguishes.
     let folded = |path: &PathMatch| {
