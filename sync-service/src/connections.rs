@@ -106,7 +106,7 @@ impl Peer {
     }
 
     fn look_at(&self, headers: &HeaderMap, secrets: Option<&Secrets>) {
-        // A connection that found no room among the known ones may find it now.
+        // There may be room among the known connections now.
         let is_seated = self.is_known() && self.seat.upgrade().is_none_or(|seat| seat.is_known());
         if !is_seated && secrets.is_some_and(|secrets| secrets.access.knows(bearer(headers))) {
             self.become_known();

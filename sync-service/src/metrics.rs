@@ -87,8 +87,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Reports, by outcome: answered; partial (the store was out of reach for some keys at least); malformed;
-    /// forbidden (the token is for other POPs).
+    /// Reports, by outcome: answered; partial (the store was out of reach for some or all keys); malformed; forbidden
+    /// (the token is for other POPs).
     reports: Family<ReportOutcome, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
@@ -129,8 +129,7 @@ metrics! {
     token_uses: Family<Bearer, Counter>;
     /// Open connections.
     connections: Gauge;
-    /// Version of the rule set that POPs have to run, or with overrides, the number of its revision; 0 if there is
-    /// none.
+    /// Version that POPs have to run, or with overrides, the number of its revision; 0 if there is no rule set.
     rule_set_version: Gauge;
     /// Revision that the POPs of a canary have to run; 0 without a canary.
     canary_revision: Gauge;
@@ -183,8 +182,8 @@ metrics! {
     gateway_denied: Family<OfRule, Counter>;
     /// Checks that a rule in shadow would have limited at the gateway.
     gateway_shadow_limited: Family<OfRule, Counter>;
-    /// What else happened at the gateway, by the name of an edge's metric without its first part. A row is there
-    /// once something has happened.
+    /// Other events at the gateway, by the name of the filter's metric without `weir.`. A row appears with its first
+    /// event.
     gateway_events: Family<Happened, Counter>;
     /// Open streams of clients that decide by quotas they are assigned.
     gateway_quota_streams: Gauge;

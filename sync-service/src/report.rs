@@ -58,8 +58,7 @@ pub(crate) struct ReportHandler {
 }
 
 impl ReportHandler {
-    /// Handler that charges `store` and grants according to `settings`. Changes and decisions are recorded in the
-    /// audit log of `observer`.
+    /// Handler that charges `store`, makes grants by `settings`, and records changes in the audit log of `observer`.
     pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: HubSettings, observer: Observer) -> Self {
         let audit_log = Arc::clone(&observer.audit_log);
         let shown = [metrics.rule_set_version.clone(), metrics.canary_revision.clone()];
@@ -85,8 +84,7 @@ impl ReportHandler {
         self.rules.observe_version(report.running.version).await;
         self.update_known_rules();
         let (known, pending) = {
-            // Locked once for both calls: other reports wait for the lock, and moving its data between
-            // processors is slow.
+            // One lock for both calls: other reports wait for it, and moving its data between processors is slow.
             let mut hub = lock(&self.hub);
             (hub.known_rules(&report), hub.report(reporter, self.now(), unix_us(), report))
         };

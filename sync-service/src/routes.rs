@@ -70,7 +70,7 @@ pub(crate) struct Call<'a> {
     peer: &'a Peer,
     /// Name of the caller's token; empty if none was checked.
     caller: String,
-    /// Parts of the path that stand for the words in capitals of the route's path.
+    /// Parts of the path in place of the words in capitals in the route's path.
     parts: Vec<String>,
     query: Query,
 }
@@ -101,8 +101,7 @@ impl Routes {
                 Err(problem) => Err(problem),
             }
         } else if found.as_ref().is_ok_and(|(route, _)| is_change(route, &request)) {
-            // The change runs to its end even if the client disconnects, so that POPs are notified and the
-            // audit log records it.
+            // Runs to its end even if the client disconnects, so that POPs and the audit log get the change.
             let (routes, peer) = (Arc::clone(&self), Arc::clone(&peer));
             let changing = tokio::spawn(async move { routes.route(request, &peer, found).await });
             changing.await.unwrap_or_else(|_| {
@@ -204,8 +203,7 @@ impl Routes {
         }
     }
 
-    /// Rendered metrics, rebuilt at most once per `metrics_interval`. With many budgets that takes long, and reports
-    /// wait in the meantime.
+    /// Rendered metrics, rebuilt at most once per `metrics_interval`: with many budgets, reports wait for that.
     async fn metrics_page(&self) -> Bytes {
         let mut page = self.page.lock().await;
         let is_recent = |(made_at, _): &&(Instant, Bytes)| made_at.elapsed() < self.config.metrics_interval;
@@ -251,8 +249,7 @@ impl Routes {
         text(status, "text/plain; charset=utf-8", body)
     }
 
-    /// True if this weir-sync can serve reports and checks: the store is in reach, the gateway has its rules, and
-    /// weir-sync is not draining.
+    /// True if the store is in reach, the gateway, if any, has its rules, and weir-sync is not draining.
     pub(crate) async fn is_ready(&self) -> bool {
         let ready = self.exchange.ready().await;
         // Anybody may request `/readyz`, so the store's error goes only to the log.

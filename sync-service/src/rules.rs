@@ -177,8 +177,7 @@ impl RuleSets {
         Ok(kept)
     }
 
-    /// Rule sets with overrides that POPs run: one, and a second one while a canary runs. Empty if there is no rule set
-    /// or it cannot be parsed.
+    /// Rule sets with overrides that POPs run: the current one, and a canary's. Empty if none can be parsed.
     pub(crate) async fn in_force(&self) -> Result<Vec<Arc<RuleSet>>, StoreError> {
         if self.revision() == 0 {
             // Nothing was read from the store yet.

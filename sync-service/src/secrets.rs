@@ -132,7 +132,7 @@ fn contents(paths: &[String]) -> Vec<Option<Vec<u8>>> {
     paths.iter().map(|path| fs::read(path).ok()).collect()
 }
 
-/// Content of a file. It settles once two reads in a row find the same: the file may be read while it is written.
+/// Content of a file. It settles once two consecutive reads agree, since the file may be read while it is written.
 #[derive(Debug)]
 pub(crate) struct Settling<T> {
     last: Option<T>,
@@ -199,10 +199,10 @@ impl Tls {
     }
 }
 
-/// Credential of a verified client certificate, for the POPs of its DNS names. None without usable names.
+/// Credential of a verified client certificate, for the POPs of its DNS names; `None` without usable names.
 pub(crate) fn bearer_of(certificate: &CertificateDer<'_>) -> Option<Credential<PopPatterns>> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    // A DNS name can only begin with `*`, which is no pattern of POPs.
+    // A DNS name can begin with `*`, but not end in it like a pattern of POPs.
     let names: Vec<_> = certificate.valid_dns_names().collect();
     let scope = PopPatterns::of_names(&names)?;
     Some(Credential { name: scope.as_str().to_owned(), scope })

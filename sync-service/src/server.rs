@@ -350,9 +350,8 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
 const OTHERS: u64 = 128;
 const CONNECTIONS_MIN: usize = 16;
 
-/// Returns the number of connections: `wanted`, or fewer if descriptors for other uses would be lacking. Raises the
-/// process's limit as far as possible without privileges. The default limit is for programs that cannot handle more
-/// than 1024.
+/// Returns `wanted`, or fewer connections if too few file descriptors would be left. Raises the process's limit as far
+/// as possible without privileges; the default limit is for programs that cannot handle more than 1024.
 fn connections_max(wanted: usize) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -41,7 +41,6 @@ impl PopPatterns {
         })
     }
 
-    /// The patterns as they were written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

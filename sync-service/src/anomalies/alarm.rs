@@ -113,7 +113,7 @@ const ADDED: f64 = 2.0;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleMinute {
-    /// Tokens that were limited.
+    /// Limited tokens.
     pub(crate) limited: u64,
     /// Tokens limited by each POP. POPs that limited nothing are absent.
     pub(crate) pops: BTreeMap<String, u64>,

@@ -58,8 +58,7 @@ struct Watched {
 }
 
 impl Detector {
-    /// Detector that watches a rule, a POP or a key for `learn` minutes, at most [`season::LEARN_MAX`], before it
-    /// reports anomalies.
+    /// Detector that learns for `learn` minutes, at most [`season::LEARN_MAX`], before it reports anomalies.
     pub(crate) fn new(learn: u32) -> Self {
         Self { rules: BTreeMap::new(), learn, under_way: Vec::new() }
     }

@@ -69,8 +69,7 @@ impl Season {
     }
 
     /// Usual peak above the hour's median at about this time of day; `None` with fewer than three days of history. It
-    /// is a median over the last days, so a daily job counts as usual, and an anomaly on one day does not hide the
-    /// next one.
+    /// is a median over days: a daily job counts as usual, and one day's anomaly does not hide the next.
     pub(crate) fn peak(&self, minute: u64) -> Option<f64> {
         let at = place(minute / HOUR);
         let of_day = |day: usize| {

@@ -94,7 +94,7 @@ pub(crate) struct DecisionEvent {
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AnomalyEvent {
-    /// Kind: `rate`, `pop` or `top_key`.
+    /// `rate`, `pop` or `top_key`.
     pub(crate) anomaly: &'static str,
     /// `begin` or `end`.
     pub(crate) state: &'static str,

@@ -149,7 +149,6 @@ impl OfRule {
 }
 
 fn event(Anomaly { kind, phase, rule, pop, key, reading, since }: Anomaly, minute_ms: u64) -> AnomalyEvent {
-    // Rounds to three decimals.
     let rounded = |number: f64| (number * 1_000.0).round() / 1_000.0;
     AnomalyEvent {
         anomaly: kind,

@@ -1,6 +1,5 @@
-//! Sinks of the audit log: a file or a Redis stream, each with its queue and its writer. The queue is bounded: a sink
-//! that is slow or gone neither blocks the recorder nor fills memory. The writer retries until the sink accepts the
-//! lines.
+//! Sinks of the audit log: a file or a Redis stream, each with a queue and a writer. The queue is bounded, so that a
+//! slow or missing sink neither blocks the recorder nor fills memory. The writer retries until the sink accepts lines.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};

@@ -276,8 +276,7 @@ fn environment(
 }
 
 fn is_ours(name: &str) -> bool {
-    // Kubernetes sets variables such as WEIR_SYNC_SERVICE_HOST and WEIR_SYNC_PORT_7878_TCP in every container
-    // beside a service called weir-sync (or weir-sync-something).
+    // Set by Kubernetes for services called weir-sync*: WEIR_SYNC_SERVICE_HOST, WEIR_SYNC_PORT_7878_TCP and others.
     let is_foreign = name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT");
     name.starts_with(VARIABLE_PREFIX) && !is_foreign
 }

@@ -95,8 +95,7 @@ fn parsed<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> T {
 }
 
 settings! {
-    /// Address to listen on. Anything but a loopback address needs a token, or client certificates. Port 0 takes a free
-    /// one.
+    /// Address to listen on. All but loopback addresses need a token or client certificates. Port 0 takes a free port.
     listen: SocketAddr as "listen" "ADDRESS:PORT" "127.0.0.1:7878" = values::address;
     /// A separate address for /healthz, /readyz and /metrics. /metrics is then served only there; without it,
     /// everything is at --listen. These pages need no token, so choose an address that only operators reach.
@@ -121,25 +120,22 @@ settings! {
     /// Maximum number of keys of one rule that this weir-sync keeps alive in Redis, so that a flood of made-up keys
     /// does not fill it. Keys beyond it get the region's own share of their quota, as if the store were out of reach.
     store_keys_max: usize as "store_keys_max" "N" "500000" = |text| values::count(text, 1, 100_000_000);
-    /// Prefix of the names of all keys in the store, and of the audit log's stream. Fleets that share a Redis need one
-    /// each.
+    /// Prefix of all keys in the store and of the audit log's stream. Fleets that share a Redis need different ones.
     store_prefix: String as "store_prefix" "NAME" "weir" = values::name;
     /// Addresses of the store's nodes, if a cluster or sentinels announce others:
     /// `10.0.0.1:6379=redis-1.internal:6379,...`.
     store_nodes: NodeMap as "store_nodes" "PAIRS" "" = NodeMap::read;
     /// File with the store's password, instead of one in --store. Read for each new connection.
     store_password_file: Option<String> as "store_password_file" "FILE" "" = values::file;
-    /// File with the sentinels' password. Without it, sentinels that ask for a password get the store's. Read each
-    /// time.
+    /// File with the sentinels' password. Without it, sentinels that ask for one get the store's. Read each time.
     store_sentinel_password_file: Option<String> as "store_sentinel_password_file" "FILE" "" = values::file;
     /// User name at the sentinels; their default user unless set.
     store_sentinel_user: Option<String> as "store_sentinel_user" "NAME" "" = |text| values::text(text).map(Some);
     /// Certificates (PEM) to trust for `rediss://`, instead of the system's. Read for each new connection.
     store_ca_file: Option<String> as "store_ca_file" "FILE" "" = values::file;
-    /// The certificate (PEM, with those that it depends on) to show to a store over TLS that asks for one. Read for
-    /// each new connection.
+    /// Client certificate (PEM, with intermediates) for a store that asks for one. Read for each new connection.
     store_client_cert_file: Option<String> as "store_client_cert_file" "FILE" "" = values::file;
-    /// The private key (PEM) of that certificate.
+    /// Private key (PEM) of --store-client-cert-file.
     store_client_key_file: Option<String> as "store_client_key_file" "FILE" "" = values::file;
     /// Maximum number of budgets in the memory store. Beyond that, the one closest to full is forgotten.
     memory_budgets_max: usize as "memory_budgets_max" "N" "100000" = |text| values::count(text, 1, 100_000_000);
@@ -157,26 +153,25 @@ settings! {
     /// The token that checks at the gateway must carry, at least 16 characters. A flag shows in the process list:
     /// prefer the environment or --check-token-file.
     check_token: TokenSource as "check_token" "TOKEN" "" = TokenSource::given;
-    /// The certificate to show (PEM, with those between it and its authority). With it, --listen uses TLS;
-    /// --ops-listen does not. Read again when it changes, and at SIGHUP.
+    /// Server certificate (PEM, with intermediates). With it, --listen uses TLS; --ops-listen does not. Read again when
+    /// it changes, and at SIGHUP.
     tls_cert_file: Option<String> as "tls_cert_file" "FILE" "" = values::file;
-    /// The private key (PEM) of --tls-cert-file.
+    /// Private key (PEM) of --tls-cert-file.
     tls_key_file: Option<String> as "tls_key_file" "FILE" "" = values::file;
     /// The authorities (PEM) whose certificates POPs may show instead of a token. The DNS name in a certificate is the
     /// name of its POP.
     tls_client_ca_file: Option<String> as "tls_client_ca_file" "FILE" "" = values::file;
-    /// A file of rules (YAML or JSON) to watch. When it changes, its content becomes a new version of the fleet's rule
-    /// set.
+    /// File of rules (YAML or JSON) to watch. When it changes, its content becomes a new version of the rule set.
     rules_file: Option<String> as "rules_file" "FILE" "" = values::file;
     /// Destination of the audit log, a JSON object on each line: a file, which is opened again at SIGHUP,
     /// or the standard output.
     audit_log_file: Option<AuditFile> as "audit_log_file" "FILE|stdout" "" = |text| AuditFile::read(text).map(Some);
     /// Redis for the audit log, in the stream `PREFIX:audit` (--store-prefix): `store` for that of the budgets, or a
-    /// URL as for --store. It gets its own connection.
+    /// URL as for --store. The audit log has its own connection.
     audit_log_redis: Option<AuditStream> as "audit_log_redis" "store|URL" "" = |text| AuditStream::read(text).map(Some);
     /// File with the password of --audit-log-redis, if that is a URL without one. Read for each new connection.
     audit_log_redis_password_file: Option<String> as "audit_log_redis_password_file" "FILE" "" = values::file;
-    /// Approximate number of entries that the stream keeps; older ones are dropped.
+    /// Approximate maximum number of entries in the stream; the oldest ones are dropped.
     audit_log_redis_max: usize as "audit_log_redis_max" "N" "100000" = |text| values::count(text, 1, 100_000_000);
     /// Interval at which the keys that were limited are written to the audit log.
     audit_log_interval: Duration as "audit_log_interval_ms" "MS" "10000" = |text| values::millis(text, 100, HOUR_MS);
@@ -184,10 +179,10 @@ settings! {
     audit_log_keys_max: usize as "audit_log_keys_max" "N" "1000" = |text| values::count(text, 1, 100_000);
     /// Number of minutes to learn the usual values of a rule, a POP and a key, before anything is an anomaly.
     anomaly_learn_minutes: u32 as "anomaly_learn_minutes" "N" "60" = |text| values::count(text, 1, 60);
-    /// Length of the interval that counts as a minute; shorter ones are for trials.
+    /// Length of the interval that counts as a minute; shorter ones are for tests.
     anomaly_minute: Duration as "anomaly_minute_ms" "MS" "60000" = |text| values::millis(text, 10, 60_000);
-    /// Maximum number of lines of the audit log that wait for a file or a Redis that is slow or gone. Beyond that the
-    /// oldest are lost, and counted.
+    /// Maximum number of audit log lines that wait for a slow or missing sink. Beyond that, the oldest ones are lost
+    /// and counted.
     audit_log_queue_max: usize as "audit_log_queue_max" "N" "10000" = |text| values::count(text, 1, 1_000_000);
     /// Decides requests for services that ask (POST /v1/check). The gateway counts as a POP of the fleet.
     gateway: bool as "gateway" "on|off" "off" = values::switch;
@@ -265,8 +260,7 @@ impl Config {
         }
     }
 
-    /// Time limit of a request at the gateway. It covers two waits for a replica, because an acquire may wait
-    /// behind another one.
+    /// Time limit of a request at the gateway. Covers two waits for replicas: an acquire may wait behind another one.
     pub fn gateway_timeout(&self) -> Duration {
         (self.store_timeout + 2 * self.store_wait + GATEWAY_SLACK).min(GATEWAY_TIMEOUT_MAX)
     }

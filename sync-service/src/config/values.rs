@@ -81,9 +81,7 @@ impl AuditFile {
 /// Redis that holds the audit log's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditStream {
-    /// Redis of the store.
     Store,
-    /// Redis at this URL, which may contain user and password.
     Redis(Secret),
 }
 

@@ -212,8 +212,7 @@ impl<B> Drop for Outgoing<B> {
     }
 }
 
-/// Stream on which writes must complete within `limit`. The time runs from the moment when the peer falls behind until
-/// everything written has been sent.
+/// Stream on which everything written must be sent within `limit` after the peer falls behind.
 pub(super) struct Timely<S> {
     stream: S,
     limit: Duration,

@@ -81,7 +81,7 @@ const UNKEYED: &str =
 const LACKS: &str = "the request lacks a part of the key, or has it more than once: it is limited at once";
 const ALONE: &str = "each POP counts this rule for itself: nothing is reported";
 
-/// JSON of a sentence about `keys` (as JSON), with a kind, which is its colour in the console.
+/// JSON of a sentence about `keys` (as JSON), with the kind that the console shows as a colour.
 pub(crate) fn summary(list: Option<&str>, keys: &[Value]) -> Value {
     let (kind, text) = match list {
         Some("allow") => ("good", "It meets the list allow: it goes through, and no rule counts it.".into()),

@@ -5,7 +5,7 @@
 //! | ban of an address | a condition of `deny` |
 //! | allow of an address | a condition of `allow` |
 //! | another rate for a key | a tier of its rule, before the rule's own tiers |
-//! | ban of a key | none: POPs receive it in the same way as the bans of a penalty |
+//! | ban of a key | none: POPs receive it like the bans of a penalty |
 //!
 //! Each override carries its end (`until_ms`) to the POPs, so that it ends even at a POP that is offline by then. Of
 //! two overrides that affect one address, the one with the smaller network applies.
@@ -201,8 +201,7 @@ fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
     conditions
 }
 
-/// Adds a condition to a list. If the list is full, merges the condition without its end into one of the list's:
-/// weir-sync then ends it in time.
+/// Adds a condition to a list. Merges it into a full list without its end: weir-sync then ends it in time.
 fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
     let list = fields.entry(list).or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };

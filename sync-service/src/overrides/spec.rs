@@ -185,7 +185,7 @@ impl OverrideSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Override {
     pub(crate) settings: OverrideSettings,
-    /// Number; 0 for a trial.
+    /// Number; 0 in a dry run.
     pub(crate) id: u64,
     /// Time at which the override was set, in milliseconds since 1970.
     pub(crate) at_ms: u64,

@@ -69,8 +69,7 @@ impl ReportHandler {
         TopKeysPage { keys, unseen, weir_syncs, is_partial }
     }
 
-    /// Decision rates of each rule (JSON) and statuses of POPs in the whole fleet; only those of this weir-sync's POPs
-    /// while the store is out of reach.
+    /// Decision rates of rules (JSON) and statuses of POPs in the fleet; without the store, only from POPs here.
     pub(crate) async fn rates_and_statuses(&self) -> (Value, BTreeMap<String, PopStatus>) {
         let (all, is_partial) = self.shared_by_all().await;
         let weir_syncs = all.len();

@@ -238,7 +238,7 @@ fn of_fleet(fleet: &FleetState, statuses: &BTreeMap<String, PopStatus>) -> Value
 
 fn pop(seen: &Seen, fleet: &FleetState, statuses: &BTreeMap<String, PopStatus>) -> Value {
     let (status, silent_s) = (statuses.get(&seen.pop), parts(seen.age_us / 1_000));
-    // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
+    // Without a refused version, the text is that of an earlier refusal.
     let refusal = status.map(|status| &status.refusal).filter(|why| !why.is_empty() && seen.refused != 0);
     json!({
         "name": seen.pop,

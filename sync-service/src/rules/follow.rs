@@ -144,7 +144,6 @@ impl FleetState {
         self.canary.as_ref().is_some_and(|(canary, _)| canary.audience.covers(&pop.pop, &pop.region))
     }
 
-    /// True if `pop` runs the revision that it should run.
     pub(crate) fn is_current(&self, pop: &Seen) -> bool {
         let canary = self.canary.as_ref().filter(|_| self.is_canary(pop));
         pop.version == canary.map_or(self.revision, |(_, revision)| *revision)

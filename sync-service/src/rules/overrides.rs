@@ -125,8 +125,7 @@ impl RuleSets {
         found.ok_or(ChangeError::NoOverride)
     }
 
-    /// Lifts an override of this kind. Without the store, notifies only the POPs that report here, and returns the
-    /// store's error too.
+    /// Lifts an override of this kind. Does the same as [`Self::put_override`] without the store.
     pub(crate) async fn lift_override(
         &self,
         kind: OverrideKind,
@@ -154,8 +153,7 @@ impl RuleSets {
         Ok((state, offline))
     }
 
-    /// The current time, and the keys that overrides ban with the ends of their bans, all in milliseconds since 1970;
-    /// `None` until the store's clock was read.
+    /// Current time, and banned keys with the ends of their bans (ms since 1970); `None` without the store's clock.
     pub(crate) async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
         let followed = self.followed.lock().await;
         let clock = followed.clock?;

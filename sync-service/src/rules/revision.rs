@@ -190,8 +190,7 @@ impl Followed {
     }
 }
 
-/// Lowest number of a revision made offline. Numbers from the store are far below it, and an `f64` holds all of these
-/// numbers exactly.
+/// Lowest number of a revision made offline: far above the store's numbers, while an `f64` holds each of them exactly.
 pub(super) const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
 
 #[derive(Default)]
