@@ -334,7 +334,7 @@ async fn begun(
     }
 }
 
-/// HTTP server of `protocol` with our limits; its tasks go to `gathered`.
+/// HTTP server for `protocol` with our limits, whose tasks run in `gathered`.
 fn limited(config: &Config, protocol: Protocol, gathered: Gathered) -> auto::Builder<Gathered> {
     let mut builder = auto::Builder::new(gathered);
     let mut http1 = builder.http1();

@@ -60,7 +60,7 @@ const ENCODING: &str = "grpc-encoding";
 /// Value of [`ENCODING`] for uncompressed messages.
 const PLAIN: &str = "identity";
 
-/// Names whose health clients may query: the whole server, and each service.
+/// Service names in health queries: an empty one for the whole server, and each service.
 const NAMES: [&str; 3] =
     ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
 
@@ -244,7 +244,7 @@ impl Port {
         timeout(body_timeout, reading).await.unwrap_or_else(|_| Err(Status::deadline_exceeded(expected())))
     }
 
-    /// Prepares a request for a stream of quotas, with its credentials.
+    /// Prepares a request that opens a quota stream, and adds the caller's credentials.
     fn begin(self: Arc<Self>, request: Request<Arriving>, peer: &Arc<Peer>) -> Result<Request<Body>, Status> {
         let asker = self.let_ask(QUOTAS_PATH, request.headers(), peer)?;
         let token = asker.map_or_else(String::new, |asker| asker.name.clone());

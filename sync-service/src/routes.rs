@@ -75,7 +75,7 @@ pub(crate) struct Call<'a> {
     query: Query,
 }
 
-/// True if a request may change something. A dry run cannot, and may take long.
+/// True if a request may change something; false for a dry run, which may take long.
 fn is_change(route: &Route, request: &HttpRequest) -> bool {
     let is_dry_run = || {
         let mut pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());

@@ -115,7 +115,7 @@ impl RuleSets {
                 return;
             }
             *asked_at = Some(Instant::now());
-            // If the store does not answer, the report limits for this version's rules wait.
+            // Without an answer, claims under this version's rules wait.
             let _ = self.listen().await;
         };
         let _ = timeout(LOOK_UP_MAX, look_up).await;

@@ -37,7 +37,7 @@ pub fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'sta
     Ok(certificates)
 }
 
-/// Reads the authorities in the file at `path`. Errors begin with `setting`.
+/// Reads the certificate authorities in the file at `path`. Errors begin with `setting`.
 pub fn authorities(setting: &str, path: &str) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(setting, path)? {

@@ -174,7 +174,7 @@ fn check_size(bytes: usize, of: &str) -> Result<(), Vec<ConfigError>> {
     if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(nowhere(problem())) }
 }
 
-/// An error that belongs to no field.
+/// Error outside any field.
 fn nowhere(problem: String) -> Vec<ConfigError> {
     vec![ConfigError { place: String::new(), problem }]
 }

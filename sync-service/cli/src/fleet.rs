@@ -41,7 +41,7 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     Ok(output.refused_if(is_refused))
 }
 
-/// State of the fleet once `is_over`, or after `patience_s` seconds.
+/// State of the fleet once `is_over` returns true, or after `patience_s` seconds.
 pub(super) async fn watched(api: &Api, patience_s: u64, is_over: impl Fn(&Value) -> bool) -> Result<Value, Failure> {
     let deadline = Instant::now() + Duration::from_secs(patience_s);
     loop {

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use prost_types::Timestamp;
 
-/// End of the year 9999: RFC 3339 has no later ones.
+/// End of the year 9999, the last one in RFC 3339.
 const LAST_MS: u64 = 253_402_300_799_999;
 
 /// Wall clock, in milliseconds since 1970.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-/// Help on exit codes, which every command appends.
+/// Help on exit codes, appended to that of every command that uses the API.
 pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-sync refuses it (or, where that is asked, \
     things differ), 2 if the command line, a file or the answer cannot be used, 3 if weir-sync or its store is out of \
     reach. --url, --token-file and --ca-file can stand in the environment; WEIR_TOKEN may hold the token itself.";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// no anomaly begins until there are calm minutes again.
 const LONGEST: u64 = 24 * 60;
 
-/// Value of a minute, compared to the usual one.
+/// Value of a minute, with the usual value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) found: f64,

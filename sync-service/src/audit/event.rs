@@ -17,7 +17,7 @@ pub(crate) enum AuditEvent {
     Decisions(Box<DecisionEvent>),
     /// More keys were limited than are written per interval.
     Omitted {
-        /// Number of keys that are known to have been left out.
+        /// Number of omitted keys, as far as known.
         keys: usize,
         limited: u64,
     },

@@ -60,7 +60,7 @@ impl Observer {
         }
     }
 
-    /// Records the anomalies that begin or end in `minute` (since 1970), which is over.
+    /// Records the anomalies that begin or end in `minute` (since 1970), which has just ended.
     pub fn end_minute(&self, minute: u64) {
         let mut rules = BTreeMap::<String, OfRule>::new();
         let pops = lock(&self.tally).pops();

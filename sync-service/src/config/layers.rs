@@ -116,7 +116,7 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut ConfigErrors) {
     }
 }
 
-/// Checks that involve several settings. A row has the condition for an error, its setting, and what was expected.
+/// Checks that involve several settings. Each row: the condition of an error, its setting, and what was expected.
 fn check(config: &Config, errors: &mut ConfigErrors) {
     let has_anyone = config.token == TokenSource::None && config.tls_client_ca_file.is_none();
     let anyone = || {

@@ -16,7 +16,7 @@ use super::name;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TopKeysPage {
     pub(crate) keys: Vec<FleetTopKey>,
-    /// Upper bound for keys that are not in the list.
+    /// Upper bound of the rates of keys outside the list.
     pub(crate) unseen: Unseen,
     pub(crate) weir_syncs: usize,
     /// True if keys of other weir-syncs are missing: the store is out of reach, or they have another version.

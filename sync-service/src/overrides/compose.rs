@@ -21,7 +21,7 @@ use weir_rules::reading::ConfigError;
 use super::spec::{Network, Override, OverrideKind, OverrideQuota, OverrideState, Subject};
 use super::tier;
 
-/// Maximum number of groups of addresses with separate ends, for bans and for allows each.
+/// Maximum number of groups of addresses by their end, for bans and for allows separately.
 const ENDS_MAX: usize = 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +98,8 @@ pub(crate) fn compose(base: &Document, overrides: &[Override]) -> (Document, Vec
     (document, effects)
 }
 
-/// Applies as many groups of overrides to `base` as possible, the first ones first. Tries all of them, then halves,
-/// because parsing a document is slow and most overrides fit.
+/// Applies as many groups of overrides to `base` as possible, the first ones first. Tries all at once, then halves of
+/// them, because parsing a document is slow and most overrides fit.
 fn with_some(base: &Document, overrides: &[Override], effects: &mut [OverrideEffect]) -> Document {
     let groups: BTreeSet<_> = overrides.iter().filter_map(group).collect();
     let groups: Vec<_> = groups.into_iter().collect();
@@ -144,7 +144,7 @@ fn with(base: &Document, overrides: &[&Override]) -> Result<Document, Vec<Config
     let address = |order: &&Override| order.settings.subject.address().map(|address| (order.until_ms, address));
     let addresses = |kind| of_kind(kind).filter_map(&address).collect::<Vec<_>>();
     let (bans, allows) = (addresses(OverrideKind::Ban), addresses(OverrideKind::Allow));
-    // Each with the latest end of its keys.
+    // A tier ends when the last of its keys does.
     let mut tiers: BTreeMap<_, (u64, Vec<&str>)> = BTreeMap::new();
     for order in of_kind(OverrideKind::Rate) {
         if let (Subject::Key { rule, key }, Some(terms)) = (&order.settings.subject, &order.settings.terms) {

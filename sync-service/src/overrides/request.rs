@@ -66,7 +66,7 @@ fn address(fields: &mut Fields<'_>) -> Option<Subject> {
     address.and_then(|address| address.parsed()).map(|address| Subject::Address { address })
 }
 
-/// Parses a key of a rule. Its existence is checked against the rule set.
+/// Parses a key of a rule, without checking that the rule set has them.
 fn key(fields: &mut Fields<'_>) -> Option<Subject> {
     let rule = fields.require("rule", "the name of a rule").and_then(|rule| rule.text(RULE_NAME_MAX));
     let key = fields.require("key", "a key of that rule, as `weir-sync keys` shows it");

@@ -37,7 +37,7 @@ use crate::ticks;
 
 /// Interval at which a stream sends the state, which is computed once for all streams.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Tolerance for the age of a state that is sent again instead of computed, because ticks may come early.
+/// Tolerance for the age of a state before it is computed again, because ticks may come early.
 const SLACK: Duration = Duration::from_millis(100);
 /// Maximum number of POPs in an event; those that do not run the current version, or are silent, come first.
 const POPS_MAX: usize = 200;

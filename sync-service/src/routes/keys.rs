@@ -90,7 +90,7 @@ impl Routes {
         let (rule, key) = call.named()?;
         let ids = match self.ids(&rule, &key).await {
             Err(problem) if problem.status == StatusCode::BAD_REQUEST => return Err(problem),
-            // No rule set has a rule of this name, or none can be read. POPs may have reported it.
+            // Either no rule set has a rule of this name, or none can be read. POPs may have reported it nevertheless.
             Err(_) => name::ids_of_unknown(&rule, &key)?,
             Ok(ids) => ids,
         };

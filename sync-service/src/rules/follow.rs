@@ -91,7 +91,7 @@ impl RuleSets {
         Ok(changed)
     }
 
-    /// [`Self::listen`] without an error: a failure is repaired at the next interval.
+    /// Like [`Self::listen`], but only logs an error, because the next interval reads the store again.
     pub(super) async fn listen_now(&self) {
         if let Err(error) = self.listen().await {
             tracing::debug!(%error, "POPs get a change once the store answers");
@@ -117,7 +117,7 @@ impl RuleSets {
         recent.publish(revision, canary);
     }
 
-    /// Revisions that these POPs should run, while the store is out of reach.
+    /// State of the fleet without the store, limited to these POPs.
     pub(crate) fn fleet_offline(&self, pops: Vec<Seen>, error: StoreError) -> FleetState {
         let recent = lock(&self.recent);
         let canary = recent.canary.as_ref().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));

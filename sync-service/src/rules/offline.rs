@@ -34,7 +34,7 @@ fn off() -> Result<Document, ChangeError> {
     read(OFF.as_bytes())
 }
 
-/// Fails for the rule set that the kill switch puts if there is none.
+/// Fails for [`OFF`], which the kill switch puts if there is no rule set.
 fn has_rules(document: &Document) -> Result<(), ChangeError> {
     if document.text() == off()?.text() { Err(ChangeError::NoRules) } else { Ok(()) }
 }

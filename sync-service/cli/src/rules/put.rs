@@ -74,8 +74,8 @@ impl<'a> File<'a> {
     }
 }
 
-/// Makes a dry run of putting the file in place of the current version, or of `--if-version`. Returns the version that
-/// would be replaced (0 if there is none) and the answer.
+/// Dry run of putting the file in place of the current version or of `--if-version`. Returns the version that would be
+/// replaced (0 if there is none) and the answer.
 async fn tried(api: &Api, matches: &ArgMatches, file: &File<'_>) -> Result<(u64, Value), Failure> {
     let current = current(api).await?;
     if current == 0 && file.audience.is_some() {

@@ -124,7 +124,7 @@ pub(crate) fn key(key: &KeySpec, attributes: &Attributes) -> String {
     format!("by {}", parts.join(" and "))
 }
 
-/// Effect of a request that lacks a part of the key.
+/// Describes how requests that lack a part of the key are handled.
 pub(crate) fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
     let of = if key.parts().count() == 1 { "without it" } else { "without one of these" };
     let does = match missing {
