@@ -171,8 +171,7 @@ pub(crate) const EXPECTED_HOST: &str = "expected a host of this listener's own: 
 ///
 /// A web page can make a browser send requests to a loopback address under a name of the page's own, and then read the
 /// responses (DNS rebinding). The browser sends that name as the host. So a loopback listener without tokens answers to
-/// its own names only: its addresses, `localhost`, and names without a dot, which no page has. POPs use the name of a
-/// cluster.
+/// its own names only: its addresses, `localhost`, and names without a dot, which no page has. POPs use a cluster name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllowedHosts {
     is_bounded: bool,

@@ -65,7 +65,7 @@ pub struct RuleSets {
 }
 
 impl RuleSets {
-    /// Rule sets in `store` for the POPs of `region`, whose revisions are `shown` in metrics; changes go to `audit_log`.
+    /// Rule sets in `store` for the POPs of `region`. Shows their revisions in `shown`, and changes in `audit_log`.
     pub fn new(store: Arc<dyn Store>, region: &str, shown: [Gauge; 2], audit_log: Arc<AuditLog>) -> Self {
         Self {
             store,
