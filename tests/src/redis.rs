@@ -62,9 +62,9 @@ int gettimeofday(struct timeval *now, void *zone) {
     return 0;
 }
 "#;
-/// The name of its socket.
 /// Time for a reply to an operator: a busy machine takes seconds for one.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The name of its socket.
 const SOCKET: &str = "redis.sock";
 
 /// The options of a Redis.
