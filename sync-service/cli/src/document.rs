@@ -36,7 +36,8 @@ impl From<Vec<ConfigError>> for DocumentError {
 pub struct Document {
     value: Value,
     rules: RuleSet,
-    short_forms: Vec<ShortForm>,
+    /// Short forms in the original text.
+    pub(crate) short_forms: Vec<ShortForm>,
 }
 
 impl Document {
@@ -74,10 +75,6 @@ impl Document {
 
     pub fn rules(&self) -> &RuleSet {
         &self.rules
-    }
-
-    pub fn short_forms(&self) -> &[ShortForm] {
-        &self.short_forms
     }
 
     pub fn into_rules(self) -> RuleSet {
@@ -258,9 +255,9 @@ mod tests {
         let read = Document::read(short.replace("rules: {", "rules: [{").replace("}}}", "}}]}").as_bytes(), Form::Yaml);
         let read = read.unwrap();
         assert_eq!(read.value(), &full);
-        assert!(!read.short_forms().is_empty());
+        assert!(!read.short_forms.is_empty());
         let again = Document::of_value(full).unwrap();
-        assert_eq!((again.rules(), again.text(), again.short_forms()), (read.rules(), read.text(), &[][..]));
+        assert_eq!((again.rules(), again.text(), &again.short_forms[..]), (read.rules(), read.text(), &[][..]));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) struct Anomaly {
 pub(crate) struct Detector {
     rules: BTreeMap<String, Watched>,
     learn: u32,
-    under_way: Vec<Anomaly>,
+    pub(crate) under_way: Vec<Anomaly>,
 }
 
 #[derive(Debug)]
@@ -82,10 +82,6 @@ impl Detector {
         self.under_way = changes.iter().filter(|change| change.phase != Phase::Ends).cloned().collect();
         changes.retain(|change| change.phase != Phase::GoesOn);
         changes
-    }
-
-    pub(crate) fn under_way(&self) -> &[Anomaly] {
-        &self.under_way
     }
 }
 

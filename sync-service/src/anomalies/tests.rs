@@ -225,7 +225,7 @@ fn the_figure_of_an_anomaly_that_goes_on_is_the_last_minutes() {
     let mut figures = |minute, limited| {
         let of = RuleMinute { limited, ..RuleMinute::default() };
         detector.minute(minute, BTreeMap::from([("login".to_owned(), of)]));
-        detector.under_way().iter().map(|it| it.reading.found).collect::<Vec<_>>()
+        detector.under_way.iter().map(|it| it.reading.found).collect::<Vec<_>>()
     };
     for minute in 0..10 {
         assert!(figures(minute, 100).is_empty());

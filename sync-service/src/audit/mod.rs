@@ -15,7 +15,7 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use weir_store::StoreError;
 use weir_store::address::NodeMap;
 use weir_store::dial::{DialError, LoginFiles};
@@ -101,13 +101,13 @@ impl AuditLog {
 
     /// Waits until all lines are written, at most `limit`.
     pub(crate) async fn finish(&self, limit: Duration) {
-        let until = Instant::now() + limit;
-        while self.queues.iter().any(|queue| !queue.is_empty()) {
-            if Instant::now() >= until {
-                tracing::warn!("stopped before all of the audit log was written");
-                return;
+        let written = async {
+            while self.queues.iter().any(|queue| !queue.is_empty()) {
+                sleep(LOOK_PAUSE).await;
             }
-            sleep(LOOK_PAUSE).await;
+        };
+        if timeout(limit, written).await.is_err() {
+            tracing::warn!("stopped before all of the audit log was written");
         }
     }
 }

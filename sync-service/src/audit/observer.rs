@@ -81,7 +81,7 @@ impl Observer {
 
     /// Anomalies under way, each with the last minute's reading, latest first.
     pub(crate) fn under_way(&self) -> Vec<AnomalyEvent> {
-        let mut under_way = lock(&self.detector).under_way().to_vec();
+        let mut under_way = lock(&self.detector).under_way.clone();
         under_way.sort_by_key(|change| Reverse(change.since));
         under_way.into_iter().take(UNDER_WAY_MAX).map(|change| event(change, self.minute_ms)).collect()
     }

@@ -69,7 +69,7 @@ fn read_as(whole: &Whole, place: &str) -> Option<String> {
         let field = form.place.strip_prefix(place).unwrap_or(&form.place);
         format!("{field}: {}", flow(&form.full))
     };
-    let mut forms: Vec<_> = whole.document.short_forms().iter().filter(is_here).map(in_full).collect();
+    let mut forms: Vec<_> = whole.document.short_forms.iter().filter(is_here).map(in_full).collect();
     forms.dedup();
     (!forms.is_empty()).then(|| format!("Read as {}.", forms.join(", ")))
 }

@@ -85,18 +85,10 @@ impl Charging {
         Self { key, quota, replica, sources, numbers, demands: vec![Demand { milli, ..demand }] }
     }
 
-    fn counts_len(&self) -> usize {
-        self.sources.len()
-    }
-
-    fn is_of_replica(&self, other: &Self) -> bool {
-        self.replica == other.replica
-    }
-
     /// True if the counts of another POP may be joined with these: of the same budget and quota, `counts_max` in all.
     pub fn takes(&self, other: &Self, counts_max: usize) -> bool {
-        let (mine, others) = (self.counts_len(), other.counts_len());
-        let is_same = self.quota == other.quota && self.is_of_replica(other) && self.key == other.key;
+        let (mine, others) = (self.sources.len(), other.sources.len());
+        let is_same = self.quota == other.quota && self.replica == other.replica && self.key == other.key;
         is_same && mine > 0 && others > 0 && mine + others <= counts_max
     }
 
@@ -323,8 +315,8 @@ fn same_before(charges: &[Charging]) -> Vec<Option<usize>> {
 fn in_calls(budgets: Vec<Joined>) -> Vec<Vec<Joined>> {
     let (mut calls, mut call, mut counts) = (Vec::new(), Vec::<Joined>::new(), 0);
     for budget in budgets {
-        let more = budget.charging.counts_len();
-        let is_same = |last: &Joined| last.charging.is_of_replica(&budget.charging);
+        let more = budget.charging.sources.len();
+        let is_same = |last: &Joined| last.charging.replica == budget.charging.replica;
         if call.len() >= BUDGETS_MAX || counts + more > COUNTS_MAX || !call.last().is_none_or(is_same) {
             calls.push(mem::take(&mut call));
             counts = 0;
