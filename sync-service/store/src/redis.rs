@@ -169,7 +169,7 @@ impl Redis {
             dialer,
             keys: keys.clone(),
             response_timeout: options.response_timeout,
-            scripts: scripts.all(),
+            scripts: Arc::clone(&scripts.all),
             confirmed,
             clocks: Arc::clone(&clocks),
         }));

@@ -45,6 +45,7 @@ pub(super) struct Lua {
 
 #[derive(Debug)]
 pub(super) struct Scripts {
+    pub(super) all: Arc<[Script]>,
     pub(super) charge: Arc<Lua>,
     pub(super) acquire: Arc<Lua>,
     pub(super) take: Arc<Lua>,
@@ -58,9 +59,11 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
+        let all = texts().map(|text| Script::new(&text));
         let [charge, acquire, take, seen, hot, bans, rules, overrides, top_keys] =
-            texts().map(|text| Lua { script: Script::new(&text), route: None, is_confirmed: false });
+            all.clone().map(|script| Lua { script, route: None, is_confirmed: false });
         Self {
+            all: Arc::new(all),
             charge: Arc::new(Lua { route: Some(Route::Packed), ..charge }),
             acquire: Arc::new(Lua { route: Some(Route::Row(4)), is_confirmed: true, ..acquire }),
             take: Arc::new(Lua { route: Some(Route::Row(0)), ..take }),
@@ -71,12 +74,6 @@ impl Scripts {
             overrides: overrides.into(),
             top_keys: top_keys.into(),
         }
-    }
-
-    pub(super) fn all(&self) -> Arc<[Script]> {
-        let Self { charge, acquire, take, seen, hot, bans, rules, overrides, top_keys } = self;
-        let all = [charge, acquire, take, seen, hot, bans, rules, overrides, top_keys];
-        all.map(|script| script.script.clone()).into()
     }
 }
 
