@@ -11,6 +11,8 @@ use weir_rules::key::KeyValue;
 use weir_rules::matching::Range;
 use weir_store::rules::StoredOverride;
 
+use crate::problem::merged;
+
 /// Minimum prefix lengths for IPv4 and IPv6. Wider networks belong in the rule set.
 const BITS_MIN: (u8, u8) = (8, 16);
 
@@ -167,10 +169,7 @@ impl OverrideSettings {
     }
 
     pub(crate) fn target(&self) -> Value {
-        let mut target = match &self.subject {
-            Subject::Address { address } => json!({"address": address}),
-            Subject::Key { rule, key } => json!({"rule": rule, "key": key}),
-        };
+        let mut target = json!(self.subject);
         if let Some(OverrideQuota { rate, burst }) = &self.terms {
             (target["rate"], target["burst"]) = (json!(rate), json!(burst));
         }
@@ -212,19 +211,11 @@ pub struct OverrideState {
 impl OverrideState {
     pub(crate) fn json(&self) -> Value {
         let Self { order: Override { settings, id, at_ms, until_ms }, without_effect } = self;
-        let mut order = settings.target();
-        for (name, value) in [
-            ("id", json!(id)),
-            ("kind", json!(settings.kind)),
-            ("until", json!(moment::text(*until_ms))),
-            ("at", json!(moment::text(*at_ms))),
-            ("reason", json!(settings.reason)),
-            ("author", json!(settings.author)),
-            ("without_effect", json!(without_effect)),
-        ] {
-            order[name] = value;
-        }
-        order
+        let order = json!({
+            "id": id, "kind": settings.kind, "until": moment::text(*until_ms), "at": moment::text(*at_ms),
+            "reason": settings.reason, "author": settings.author, "without_effect": without_effect,
+        });
+        merged(settings.target(), order)
     }
 }
 
