@@ -4,7 +4,7 @@
 //! `unsafe` blocks, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block states why it is sound")]
 
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use weir_limiter::engine::LogLevel;
 
@@ -118,7 +118,19 @@ unsafe extern "C" {
     fn __wasm_call_ctors();
 }
 
-/// Runs the module's constructors, and directs logs and panics to the host. Must be called once per VM.
+/// The module has no environment, and no working directory. Libc's functions would bring its allocator with them, for
+/// what std reports of a panic before [`start`].
+#[unsafe(no_mangle)]
+extern "C" fn getenv(_: *const u8) -> *const u8 {
+    null()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn getcwd(_: *mut u8, _: usize) -> *mut u8 {
+    null_mut()
+}
+
+/// Runs the module's constructors, and directs logs and panics to the host. Call it once per VM.
 pub(crate) fn start() {
     // SAFETY: called by a WASI reactor's `_initialize`, which runs the constructors exactly once, before anything else.
     #[cfg(target_os = "wasi")]

@@ -54,7 +54,7 @@ enum Without {
 
 /// Every function that the module may import, with the part that is missing if it returns another status than OK, and
 /// if it returns OK, does nothing and writes nothing.
-const CALLS: [(&str, Without, Without); 26] = [
+const CALLS: [(&str, Without, Without); 23] = [
     ("proxy_log", Nothing, Nothing),
     // It dates a header: the monotonic clock decides.
     ("proxy_get_current_time_nanoseconds", Nothing, Nothing),
@@ -92,10 +92,7 @@ const CALLS: [(&str, Without, Without); 26] = [
     ("clock_time_get", Nothing, Nothing),
     // Keys are hashed with a secret that can be guessed.
     ("random_get", Nothing, Nothing),
-    ("environ_get", Unreached, Unreached),
-    ("environ_sizes_get", Unreached, Unreached),
     ("fd_write", Unreached, Unreached),
-    ("proc_exit", Unreached, Unreached),
 ];
 
 /// Outcomes of the run's requests on a host that lacks this: four of a client, two under a strict rule, two of another
@@ -227,7 +224,8 @@ fn a_run_covers_every_import_and_export() {
         let (_, refused, _) = row.unwrap_or_else(|| panic!("{name} is not in the table"));
         assert_eq!(calls(name) > 0, *refused != Unreached, "{name}");
     }
-    for name in exports() {
+    // Two functions of libc are exported, too, because they are defined here.
+    for name in exports().iter().filter(|name| !name.starts_with("get")) {
         assert!(calls(name) > 0, "{name} is not called");
     }
 }
