@@ -132,7 +132,7 @@ doc-libraries: cargo cc
 	$(LATER)$(DOC) --locked $(addprefix -p weir-,protocol rules limiter budget store cli gateway)
 
 wasm: python3 cargo cc wasm-opt ## build the filter; fail if it is too large
-	cargo build $(FILTER) --profile wasm
+	cargo rustc $(FILTER) --profile wasm -- -Clink-arg=-zstack-size=983040
 	@$(LAB) wasm weir_filter
 
 module: export RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS)
