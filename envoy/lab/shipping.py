@@ -14,11 +14,12 @@ _WASM_BYTES_MAX = 425_984
 # Makes the module a tenth smaller. The features are those that rustc uses; wasm-opt refuses a module with another one.
 # The stack has less than a mebibyte (Makefile), so that the addresses behind it take three bytes in code, not four. Its
 # end is the lowest 1,024 bytes of memory, so an address and a small offset never wrap around, and a load can add the
-# offset itself. Functions that differ by constants alone share one body, and what that leaves is optimised again, for
-# size, until nothing more is found. A constant that a function has several times is written once, and the functions
-# that are called most get the shortest numbers.
+# offset itself. Once flat, control flow is laid out anew. Functions that differ by constants alone share one body, and
+# what that leaves is optimised again, for size, until nothing more is found. A constant that a function has several
+# times is written once, and the functions that are called most get the shortest numbers.
 _WASM_OPT = (
-    "wasm-opt -O3 --low-memory-unused --merge-similar-functions -Os --converge --const-hoisting --reorder-functions "
+    "wasm-opt -O3 --low-memory-unused --flatten --rereloop -O3 --merge-similar-functions -Os --converge "
+    "--const-hoisting --reorder-functions "
     "--strip-producers --strip-target-features --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int"
 ).split()
 _CARGO_HOME = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
