@@ -190,17 +190,21 @@ impl RuleSet {
 
     /// The earliest future end of a condition, in milliseconds since 1970.
     pub fn next_end_ms(&self) -> Option<u64> {
-        self.conditions().filter_map(|condition| condition.end.ms()).min()
+        self.conditions().iter().filter_map(|condition| condition.end.ms()).min()
     }
 
     /// Ends the conditions that expire by `now_ms` since 1970, for all holders of the rule set.
     pub fn end(&self, now_ms: u64) {
-        self.conditions().for_each(|condition| condition.end.pass(now_ms));
+        self.conditions().iter().for_each(|condition| condition.end.pass(now_ms));
     }
 
-    fn conditions(&self) -> impl Iterator<Item = &Condition> {
-        let rules = self.rules.iter().flat_map(Rule::conditions);
-        self.allow.list.iter().chain(&self.deny.list).chain(rules)
+    fn conditions(&self) -> Vec<&Condition> {
+        let mut all: Vec<_> = self.allow.list.iter().chain(&self.deny.list).collect();
+        for rule in &self.rules {
+            all.push(&rule.matches);
+            all.extend(rule.variant.tier.as_ref().map(|tier| &tier.when));
+        }
+        all
     }
 
     pub fn attributes(&self) -> &Attributes {

@@ -113,8 +113,8 @@ impl KeySpec {
         self.is_clear
     }
 
-    pub(crate) fn with_prefixes(&self, prefixes: Prefixes) -> Self {
-        Self { address: Some(prefixes), ..self.clone() }
+    pub(crate) fn set_prefixes(&mut self, prefixes: Prefixes) {
+        self.address = Some(prefixes);
     }
 
     /// Begins the hash of the parts with the input that all requests have in common.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::Rule;
-use super::variant::{Tier, TierQuota, Variant};
+use super::variant::{Tier, TierQuota};
 use crate::key::{KeySpec, prefixes};
 use crate::limit::{self, AlgorithmName, Limit, TIMES_MAX};
 use crate::matching::{Condition, Texts, condition, long_texts};
@@ -28,8 +28,8 @@ pub(super) fn tiers<'a>(
     kind: AlgorithmName,
     key: Option<&KeySpec>,
     reader: &mut Reader,
-) -> Vec<(Item<'a>, Tier)> {
-    let mut tiers: Vec<(Item<'_>, Tier)> = Vec::new();
+) -> Vec<(Item<'a>, Arc<Tier>)> {
+    let mut tiers: Vec<(Item<'_>, Arc<Tier>)> = Vec::new();
     for item in fields.list("tiers", TIERS_MAX) {
         let Some(mut fields) = item.fields() else { continue };
         let name = fields.rule_name("the tier's name");
@@ -49,7 +49,7 @@ pub(super) fn tiers<'a>(
         let change = change(&mut fields, kind);
         fields.finish();
         if let (Some(name), Some(when), Some(change)) = (name, when, change) {
-            tiers.push((item, Tier { name, when, keys, change }));
+            tiers.push((item, Arc::new(Tier { name, when, keys, change })));
         }
     }
     tiers
@@ -87,7 +87,7 @@ fn change(fields: &mut Fields<'_>, kind: AlgorithmName) -> Option<TierQuota> {
 }
 
 /// The variants of `rule`, written at `at`, in the order of trial: `RULE.TIER` for each tier, and the rule last.
-pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>) -> Vec<Rule> {
+pub(super) fn variants(mut rule: Rule, tiers: Vec<(Item<'_>, Arc<Tier>)>, at: &Item<'_>) -> Vec<Rule> {
     let mut rules = Vec::with_capacity(tiers.len() + 1);
     for (number, (item, tier)) in (0..).zip(tiers) {
         let name = format!("{}.{}", rule.name, tier.name);
@@ -104,17 +104,17 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
                 (limit, None)
             }
         };
-        let mut sharing = sharing.unwrap_or_else(|| shared_alike(rule, &limit));
+        let mut sharing = sharing.unwrap_or_else(|| shared_alike(&rule, &limit));
         let limit = limit.shared_by(&mut sharing);
         if rule.cost.most() > sharing.local_burst.min(limit.algorithm.limit()) {
             item.record(format_args!("expected room for a request that costs {}", rule.cost.most()));
         }
-        let variant = Variant { number, tier: Some(Arc::new(tier)), ..Variant::default() };
-        let Limit { algorithm, quota, rate } = limit;
-        rules.push(Rule { name, algorithm, quota, rate, variant, sharing, ..rule.clone() });
+        let mut made = rule.made(name, limit, sharing);
+        (made.variant.number, made.variant.tier) = (number, Some(tier));
+        rules.push(made);
     }
-    let number = u8::try_from(rules.len()).unwrap_or(u8::MAX);
-    rules.push(Rule { variant: Variant { number, ..Variant::default() }, ..rule.clone() });
+    rule.variant.number = u8::try_from(rules.len()).unwrap_or(u8::MAX);
+    rules.push(rule);
     rules
 }
 
@@ -177,33 +177,27 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
 }
 
 /// `rule`, written at `at`, followed by the rules for its wider prefixes: `NAME.w1`, `NAME.w2`.
-pub(super) fn expanded(rule: &Rule, wider: &[WiderPrefix<'_>], at: &Item<'_>) -> Vec<Rule> {
-    let mut rules = alloc::vec![rule.clone()];
+pub(super) fn expanded(rule: Rule, wider: &[WiderPrefix<'_>], at: &Item<'_>) -> Vec<Rule> {
+    let mut rules = Vec::with_capacity(wider.len() + 1);
     for (n, wider) in (1..).zip(wider) {
         let times = wider.times;
         let name = format!("{}.w{n}", rule.name);
         if !require_room(&name, format_args!("the rule {name:?} which also_by_prefix makes"), at) {
             break;
         }
-        let Ok(Limit { algorithm, quota, rate }) = rule.times(times) else {
+        let Ok(limit) = rule.times(times) else {
             let problem = format_args!(
                 "expected no more than {TOKENS_MAX} as rate per second and as burst, {times} times the rule's"
             );
             wider.item.record(problem);
             continue;
         };
-        let local_burst = rule.sharing.local_burst.saturating_mul(times).min(quota.burst());
-        let sharing = Sharing { local_burst, ..rule.sharing.clone() };
-        rules.push(Rule {
-            name,
-            key: rule.key.with_prefixes(wider.prefixes),
-            algorithm,
-            quota,
-            rate,
-            sharing,
-            variant: Variant { wider_times: Some(times), ..rule.variant.clone() },
-            ..rule.clone()
-        });
+        let local_burst = rule.sharing.local_burst.saturating_mul(times).min(limit.quota.burst());
+        let mut widened = rule.made(name, limit, Sharing { local_burst, ..rule.sharing.clone() });
+        widened.key.set_prefixes(wider.prefixes);
+        widened.variant.wider_times = Some(times);
+        rules.push(widened);
     }
+    rules.insert(0, rule);
     rules
 }

@@ -12,7 +12,7 @@ use crate::key::{Missing, key};
 use crate::limit::after::After;
 use crate::limit::cost::cost;
 use crate::limit::{self, AlgorithmName, Limit, Penalty};
-use crate::matching::{Condition, condition};
+use crate::matching::condition;
 use crate::reading::{Fields, Item, Reader, meant};
 use crate::response::Response;
 use weir_protocol::messages::RULES_MAX;
@@ -63,8 +63,8 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     let mut fields = item.fields()?;
     let name = fields.rule_name("the rule's name");
     let matches = match fields.take("match") {
-        Some(item) => condition(&item, reader),
-        None => Some(Condition::default()),
+        Some(item) => condition(&item, reader).map(Arc::new),
+        None => Some(Arc::default()),
     };
     let mut key = key(&mut fields, &mut reader.attributes);
     if fields.boolean("log_key") == Some(true) && key.as_mut().is_some_and(|key| !key.make_clear()) {
@@ -100,17 +100,13 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         fields.record_at("cost", "expected a cost known at the request: the rule is a leaky_bucket or concurrency");
     }
     fields.finish_with(meant::of_rule);
-    let all = (name, matches, key, cost, limit, sharing, response);
-    let (Some(name), Some(matches), Some(key), Some(cost), Some(limit), Some(sharing), Some(response)) = all else {
-        return None;
-    };
-    let Limit { algorithm, quota, rate } = limit;
+    let Limit { algorithm, quota, rate } = limit?;
     let rule = Rule {
-        name,
-        matches: Arc::new(matches),
-        key,
+        name: name?,
+        matches: matches?,
+        key: key?,
         missing,
-        cost,
+        cost: cost?,
         algorithm,
         quota,
         rate,
@@ -120,17 +116,17 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         variant: Variant::default(),
         enforcement,
         penalty,
-        sharing,
+        sharing: sharing?,
         on_sync_loss,
-        response,
+        response: response?,
     };
     *found += (tiers.len() + 1) * (wider.len() + 1);
     if *found > RULES_MAX {
         return None;
     }
     let mut rules = Vec::new();
-    for variant in variants(&rule, tiers, item) {
-        rules.append(&mut expanded(&variant, &wider, item));
+    for variant in variants(rule, tiers, item) {
+        rules.append(&mut expanded(variant, &wider, item));
     }
     Some(rules)
 }
@@ -139,7 +135,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
 fn record_unshared_fields(kind: AlgorithmName, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
     let is_strict = sharing.is_some_and(|sharing| sharing.strict);
     let are_known = if kind == AlgorithmName::TokenBucket { SHARED.len() } else { usize::from(is_strict) };
-    for (name, elsewhere) in SHARED.into_iter().skip(are_known) {
+    for &(name, elsewhere) in SHARED.iter().skip(are_known) {
         if let Some(item) = fields.take(name) {
             item.record(format_args!("expected only with algorithm: token_bucket{elsewhere}"));
         }

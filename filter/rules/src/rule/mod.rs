@@ -61,6 +61,12 @@ impl Rule {
         if fits { Ok(limit) } else { Err(QuotaError::Burst) }
     }
 
+    /// A rule made of this one, under another name and with another limit.
+    fn made(&self, name: String, limit: Limit, sharing: Sharing) -> Self {
+        let Limit { algorithm, quota, rate } = limit;
+        Self { name, algorithm, quota, rate, sharing, ..self.clone() }
+    }
+
     /// Maximum cost of one request, by the request or by the response.
     pub fn most_cost(&self) -> u32 {
         self.after.as_ref().map_or(0, |after| after.most()).max(self.cost.most())
@@ -95,11 +101,6 @@ impl Rule {
     /// True if the algorithm is `quota`, whose rate is not a [`Rate`].
     pub fn is_quota(&self) -> bool {
         self.sharing.refill_policy.windows().is_some() && self.rate.is_none()
-    }
-
-    /// The rule's condition, and that of its tier.
-    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Condition> {
-        core::iter::once(&*self.matches).chain(self.variant.tier.iter().map(|tier| &tier.when))
     }
 
     /// True if `self` allows less than `other`, a variant of the same rule: lower rate, or same rate and smaller burst.
