@@ -4,19 +4,29 @@ use alloc::vec::Vec;
 
 /// The items in ascending order. The sort (Shell's) is not stable.
 pub fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
-    let mut gap = items.len();
+    sort(items.len(), &mut |low, high| {
+        let are_swapped = items.get(high) < items.get(low);
+        if are_swapped {
+            items.swap(low, high);
+        }
+        are_swapped
+    });
+    items
+}
+
+/// Sorts `len` items. `order` swaps two of them if they are not in order, and returns true if so.
+fn sort(len: usize, order: &mut dyn FnMut(usize, usize) -> bool) {
+    let mut gap = len;
     while gap > 1 {
         // Each pass leaves little to do for the next one, with a smaller gap. The last gap is 1.
         gap = (gap * 5 / 11).max(1);
-        for end in gap..items.len() {
+        for end in gap..len {
             let mut at = end;
-            while at >= gap && items.get(at) < items.get(at - gap) {
-                items.swap(at, at - gap);
+            while at >= gap && order(at - gap, at) {
                 at -= gap;
             }
         }
     }
-    items
 }
 
 #[cfg(test)]

@@ -37,10 +37,11 @@ const NAMED: [(&str, ValueKind); 3] =
 
 pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<KeySpec> {
     let list = fields.require("key", "a list, as in [client_address]")?;
-    let items: Vec<_> = fields.list("key", PARTS_MAX).collect();
     let (mut spec, mut descriptions, mut is_all) = (KeySpec::default(), Vec::new(), false);
-    for item in &items {
-        match part(item, attributes) {
+    let items = fields.list("key", PARTS_MAX);
+    let are_several = items.len() > 1;
+    for item in items {
+        match part(&item, attributes) {
             Some(Read::ClientAddress(prefixes)) => {
                 if spec.address.replace(prefixes).is_some() {
                     item.record("expected client_address once: also_by_prefix counts by more prefixes of it");
@@ -59,7 +60,7 @@ pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Optio
             None => {}
         }
     }
-    if is_all && items.len() > 1 {
+    if is_all && are_several {
         list.record("expected all to be the only part: it is one bucket for every request");
     }
     spec.description = descriptions.concat();
@@ -96,7 +97,7 @@ fn part(item: &Item<'_>, attributes: &mut Attributes) -> Option<Read> {
 }
 
 fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
-    for name in FIELDS {
+    for &name in &FIELDS {
         fields.take(name);
     }
     if let Some(item) = fields.take("client_address") {
@@ -105,7 +106,7 @@ fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
         fields.finish();
         return Some(Read::ClientAddress(prefixes));
     }
-    for (name, kind) in NAMED {
+    for &(name, kind) in &NAMED {
         if fields.has(name) {
             let source = source(kind, (name, NAME_BYTES_MAX), fields, attributes);
             let duplicates = duplicates(fields);
@@ -143,17 +144,18 @@ fn names<'a>(part: &'a Part, attributes: &'a Attributes) -> Vec<&'a [u8]> {
             Source::Attribute(id) => match attributes.get(*id) {
                 Some(Attribute::Header(name)) => ("header", Some(name.as_bytes())),
                 Some(Attribute::Claim(names)) => {
-                    return core::iter::once("jwt_claim")
-                        .chain(names.iter().map(String::as_str))
-                        .map(str::as_bytes)
-                        .collect();
+                    let mut all = alloc::vec!["jwt_claim".as_bytes()];
+                    all.extend(names.iter().map(String::as_bytes));
+                    return all;
                 }
                 Some(Attribute::Method) => ("method", None),
                 _ => ("route", None),
             },
         },
     };
-    core::iter::once(kind.as_bytes()).chain(name).collect()
+    let mut names = alloc::vec![kind.as_bytes()];
+    names.extend(name);
+    names
 }
 
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);

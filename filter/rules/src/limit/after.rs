@@ -85,11 +85,11 @@ impl After {
         let per = fields.number("response_bytes_per", 1..=BYTES_MAX);
         let default = fields.number("default", 0..=TOKENS_MAX);
         let max = fields.number("max", 1..=TOKENS_MAX);
-        let has = ["status", "header", "metadata", "response_bytes_per"].map(|name| fields.has(name));
+        let source = fields.only(&["status", "header", "metadata", "response_bytes_per"]);
         if path.as_ref().is_some_and(|path| path.len() < 2) {
             fields.record_at("metadata", "expected a namespace and a key, as in [llm, total_tokens]");
         }
-        if !has[1] && !has[2] {
+        if !fields.has("header") && !fields.has("metadata") {
             for (name, given) in [("default", default), ("max", max)] {
                 if given.is_some() {
                     fields.record_at(name, "expected only with header or metadata");
@@ -99,11 +99,11 @@ impl After {
         fields.finish();
         let max = max.unwrap_or(TOKENS_MAX);
         let default = default.map(|default| default.min(max));
-        match has {
-            [true, false, false, false] => Some(Self::Status(statuses)),
-            [false, true, false, false] => Some(Self::Header { name: header?, default, max }),
-            [false, false, true, false] => Some(Self::Metadata { path: path?, default, max }),
-            [false, false, false, true] => Some(Self::Bytes { per: per? }),
+        match source {
+            Some("status") => Some(Self::Status(statuses)),
+            Some("header") => Some(Self::Header { name: header?, default, max }),
+            Some("metadata") => Some(Self::Metadata { path: path?, default, max }),
+            Some("response_bytes_per") => Some(Self::Bytes { per: per? }),
             _ => {
                 let one = "one of status, header, metadata and response_bytes_per";
                 item.record(format_args!("expected {one}, as in {{status: [401]}}"));

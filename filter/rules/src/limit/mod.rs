@@ -121,8 +121,8 @@ impl Penalty {
         let mut fields = penalty.fields()?;
         let after = fields.require("after", "a number of limited requests");
         let after = after.and_then(|after| after.number(1..=TOKENS_MAX));
-        let [within, deny_for] =
-            ["within", "deny_for"].map(|name| fields.require(name, "a time, as in 15m")?.parsed::<Span>());
+        let mut span = |name| fields.require(name, "a time, as in 15m")?.parsed::<Span>();
+        let (within, deny_for) = (span("within"), span("deny_for"));
         let deny_for_ms = deny_for.and_then(|span| u32::try_from(span.nanos() / 1_000_000).ok());
         let deny_for_ms = deny_for_ms.filter(|ms| *ms <= BAN_MS_MAX);
         if deny_for.is_some() && deny_for_ms.is_none() {
@@ -256,7 +256,7 @@ const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "min_share"];
 
 /// Reads the limit and the sharing of `algorithm: quota`, for windows in local time `east` minutes ahead of UTC.
 pub(crate) fn calendar_terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharing)> {
-    for name in ELSEWHERE {
+    for &name in &ELSEWHERE {
         if let Some(item) = fields.take(name) {
             item.record("expected no such field beside `algorithm: quota`");
         }

@@ -127,14 +127,12 @@ impl Condition {
     }
 }
 
-impl FromIterator<Test> for Clause {
-    fn from_iter<I: IntoIterator<Item = Test>>(tests: I) -> Self {
-        let (dear, cheap) = tests.into_iter().partition(Test::is_dear);
-        Self { cheap, dear }
-    }
-}
-
 impl Clause {
+    pub(super) fn add(&mut self, test: Option<Test>) {
+        let Some(test) = test else { return };
+        if test.is_dear() { self.dear.push(test) } else { self.cheap.push(test) }
+    }
+
     pub fn tests(&self) -> impl Iterator<Item = &Test> + Clone {
         self.cheap.iter().chain(&self.dear)
     }

@@ -60,8 +60,8 @@ impl Index {
         for of in [Of::Attribute(AttributeId::METHOD), Of::Path, Of::Host, Of::Attribute(AttributeId::ROUTE)] {
             index.add(of, &clauses, 1);
         }
-        for test in clauses.iter().flat_map(|clause| clause.tests()) {
-            if let Some((id, _)) = compared(test) {
+        for clause in &clauses {
+            for (id, _) in clause.tests().filter_map(compared) {
                 index.add(Of::Attribute(id), &clauses, COMPARED_MIN);
             }
         }

@@ -80,14 +80,14 @@ fn lone_clause(item: &Item<'_>, reader: &mut Reader) -> Option<Clause> {
 }
 
 fn clause(fields: &mut Fields<'_>, reader: &mut Reader) -> Clause {
-    let mut tests = Vec::new();
-    tests.extend(method_test(fields, reader));
-    tests.extend(paths(fields, reader).map(Test::Paths));
-    tests.extend(hosts(fields).map(Test::Hosts));
-    tests.extend(texts(fields, "routes", "routes", NAME_BYTES_MAX).map(Test::Routes));
-    tests.extend(addresses(fields).map(Test::Addresses));
-    value_tests(fields, reader, &mut tests);
-    tests.into_iter().collect()
+    let mut clause = Clause::default();
+    clause.add(method_test(fields, reader));
+    clause.add(paths(fields, reader).map(Test::Paths));
+    clause.add(hosts(fields).map(Test::Hosts));
+    clause.add(texts(fields, "routes", "routes", NAME_BYTES_MAX).map(Test::Routes));
+    clause.add(addresses(fields).map(Test::Addresses));
+    value_tests(fields, reader, &mut clause);
+    clause
 }
 
 fn method_test(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
@@ -168,19 +168,18 @@ fn written_path(item: &Item<'_>) -> Option<(Written, (Folding, Folding))> {
     let exact = fields.text("exact", PATH_BYTES_MAX);
     let prefix = fields.text("prefix", PATH_BYTES_MAX);
     let glob = fields.text("glob", GLOB_BYTES_MAX);
-    let given = ["exact", "prefix", "glob"].map(|name| fields.has(name));
-    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+    let Some(given) = fields.only(&["exact", "prefix", "glob"]) else {
         item.record("expected exact, prefix or glob, as in {prefix: /api}");
         fields.finish();
         return None;
-    }
+    };
     let text = exact.or(prefix).or(glob);
     let folding = folding(text.unwrap_or_default(), Some(&mut fields));
     fields.finish();
     let text = text?.to_owned();
     let written = match given {
-        [true, ..] => Written::Exact(text),
-        [_, true, _] => Written::Prefix(text),
+        "exact" => Written::Exact(text),
+        "prefix" => Written::Prefix(text),
         _ => Written::Glob(text),
     };
     Some((written, folding))
@@ -194,7 +193,7 @@ fn folding(path: &str, fields: Option<&mut Fields<'_>>) -> (Folding, Folding) {
         open = open.without(Folding::PARAMETERS);
     }
     let Some(fields) = fields else { return (sure, open) };
-    for (name, folding) in Folding::NAMES {
+    for &(name, folding) in &Folding::NAMES {
         match fields.choice(name, &[("exact", false), ("ignore", true)]) {
             Some(true) => sure = sure.with(folding),
             Some(false) => open = open.without(folding),
@@ -222,12 +221,12 @@ const LISTS: [(&str, ValueKind, &str); 4] = [
     ("claims", ValueKind::Claim, "the names that lead to the claim, as in [payload, plan]"),
 ];
 
-fn value_tests(fields: &mut Fields<'_>, reader: &mut Reader, tests: &mut Vec<Test>) {
-    for (list, kind, name) in LISTS {
+fn value_tests(fields: &mut Fields<'_>, reader: &mut Reader, clause: &mut Clause) {
+    for &(list, kind, name) in &LISTS {
         for item in fields.list(list, LIST_MAX) {
             let Some(mut fields) = item.fields() else { continue };
             fields.require("name", name);
-            tests.extend(value_test(kind, &mut fields, reader));
+            clause.add(value_test(kind, &mut fields, reader));
             fields.finish();
         }
     }
@@ -250,7 +249,7 @@ fn value_test(kind: ValueKind, fields: &mut Fields<'_>, reader: &mut Reader) -> 
     Some(Test::Value(ValueOf { source, duplicates }, test))
 }
 
-pub(crate) fn long_texts(fields: &mut Fields<'_>, name: &'static str, as_it_is: impl Fn(&str) -> String) -> Texts {
+pub(crate) fn long_texts(fields: &mut Fields<'_>, name: &'static str, as_it_is: &dyn Fn(&str) -> String) -> Texts {
     fields.list(name, LONG_LIST_MAX).filter_map(|item| item.text(VALUE_BYTES_MAX)).map(as_it_is).collect()
 }
 
@@ -264,13 +263,12 @@ fn test_of_value(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut 
         }
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.has(name));
-    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+    if fields.only(&["equals", "in", "prefix", "regex", "present"]).is_none() {
         fields.record("expected one of equals, in, prefix, regex and present");
         return None;
     }
     if fields.has("in") {
-        return Some(ValueTest::In(long_texts(fields, "in", as_requests_have)));
+        return Some(ValueTest::In(long_texts(fields, "in", &as_requests_have)));
     }
     if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX) {
         return Some(ValueTest::In([as_requests_have(equals)].into_iter().collect()));
@@ -289,7 +287,7 @@ fn test_of_value(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut 
 }
 
 /// A prefix of credentials. The scheme is compared in any case; blanks after a whole scheme count as one.
-fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> ValueTest {
+fn prefix_of_credentials(prefix: &str, as_requests_have: &dyn Fn(&str) -> String) -> ValueTest {
     match prefix.trim_ascii_start().split_once([' ', '\t']) {
         None => ValueTest::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),
         Some((scheme, rest)) if rest.trim_ascii().is_empty() => ValueTest::Prefix(scheme.to_ascii_lowercase() + " "),

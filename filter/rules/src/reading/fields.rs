@@ -13,7 +13,7 @@ use core::str::FromStr;
 use serde_json::{Map, Value};
 
 use super::struct_value::whole_number;
-use super::{ErrorCollector, meant};
+use super::{ErrorCollector, joined, meant};
 use weir_protocol::messages::RULE_NAME_MAX;
 
 /// Maximum number of characters of a found value that an error repeats.
@@ -85,13 +85,13 @@ impl<'a> Item<'a> {
     }
 
     pub fn record_unexpected(&self, expected: impl fmt::Display) {
-        self.record_other(&expected);
+        self.record_found(&format_args!("expected {expected}"));
     }
 
     // Not generic, so that it is compiled once.
     #[inline(never)]
-    fn record_other(&self, expected: &dyn fmt::Display) {
-        self.record(format_args!("expected {expected}, found {}", shown(self.value)));
+    fn record_found(&self, problem: &dyn fmt::Display) {
+        self.record(format_args!("{problem}, found {}", shown(self.value)));
     }
 
     pub fn fields(&'a self) -> Option<Fields<'a>> {
@@ -106,10 +106,16 @@ impl<'a> Item<'a> {
         Item { value, place: Place { parent: Some(&self.place), field: Some(name), item: None }, errors: self.errors }
     }
 
+    #[allow(clippy::inline_always, reason = "its bounds take less code to pass than a range")]
+    #[inline(always)]
     pub fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
-        let number = self.whole().and_then(|n| u32::try_from(n).ok()).filter(|n| range.contains(n));
+        self.number_from(*range.start(), *range.end())
+    }
+
+    fn number_from(&self, min: u32, max: u32) -> Option<u32> {
+        let number = self.whole().and_then(|n| u32::try_from(n).ok()).filter(|n| (min..=max).contains(n));
         if number.is_none() {
-            self.record_unexpected(format_args!("a whole number from {} to {}", range.start(), range.end()));
+            self.record_unexpected(format_args!("a whole number from {min} to {max}"));
         }
         number
     }
@@ -133,7 +139,7 @@ impl<'a> Item<'a> {
 
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
         let read = self.value.as_str().unwrap_or_default().parse::<T>();
-        read.map_err(|error| self.record(format_args!("{error}, found {}", shown(self.value)))).ok()
+        read.map_err(|error| self.record_found(&error)).ok()
     }
 
     pub(crate) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
@@ -146,7 +152,7 @@ impl<'a> Item<'a> {
     fn choose<'b>(&self, count: usize, name: &dyn Fn(usize) -> &'b str) -> Option<usize> {
         let chosen = self.value.as_str().and_then(|text| (0..count).find(|place| name(*place) == text));
         if chosen.is_none() {
-            self.record_unexpected((0..count).map(name).collect::<Vec<_>>().join(" or "));
+            self.record_unexpected(joined((0..count).map(name), " or "));
         }
         chosen
     }
@@ -181,6 +187,12 @@ pub struct Items<'a> {
     values: &'a [Value],
     place: Place<'a>,
     errors: &'a ErrorCollector,
+}
+
+impl Items<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
 }
 
 impl<'a> Iterator for Items<'a> {
@@ -226,6 +238,17 @@ impl<'a> Fields<'a> {
         self.take(name).is_some()
     }
 
+    /// The name of the only one of these fields that is present; `None` if none is, or several are.
+    pub(crate) fn only(&mut self, names: &[&'static str]) -> Option<&'static str> {
+        let (mut only, mut present) = (None, 0);
+        for &name in names {
+            if self.has(name) {
+                (only, present) = (Some(name), present + 1);
+            }
+        }
+        only.filter(|_| present == 1)
+    }
+
     pub fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.take(name);
         if item.is_none() {
@@ -248,8 +271,14 @@ impl<'a> Fields<'a> {
         name.map(ToOwned::to_owned)
     }
 
+    #[allow(clippy::inline_always, reason = "its bounds take less code to pass than a range")]
+    #[inline(always)]
     pub fn number(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
-        self.take(name)?.number(range)
+        self.number_from(name, *range.start(), *range.end())
+    }
+
+    fn number_from(&mut self, name: &'static str, min: u32, max: u32) -> Option<u32> {
+        self.take(name)?.number_from(min, max)
     }
 
     pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
@@ -266,7 +295,14 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Option<T> {
-        self.take(name)?.choice(choices)
+        let place = self.choose(name, choices.len(), &|place| choices.get(place).map_or("", |(name, _)| *name))?;
+        choices.get(place).map(|(_, meaning)| *meaning)
+    }
+
+    /// Like [`Item::choose`]. Not generic, so that it is compiled once.
+    #[inline(never)]
+    fn choose<'b>(&mut self, name: &'static str, count: usize, choice: &dyn Fn(usize) -> &'b str) -> Option<usize> {
+        self.take(name)?.choose(count, choice)
     }
 
     /// Takes the items of the field `name`, a list of 1 to `len_max`; no items if it is absent.
@@ -305,7 +341,7 @@ impl<'a> Fields<'a> {
             if !self.known.contains(&name.as_str()) {
                 match meant(self.object, name, value).or_else(|| meant::nearest(&self.known, name)) {
                     Some(meant) => self.record_at(name, format_args!("unknown field: did you mean {meant}?")),
-                    None => self.record_at(name, format_args!("unknown field: expected {}", self.known.join(", "))),
+                    None => self.record_at(name, format_args!("unknown field: expected {}", joined(&self.known, ", "))),
                 }
             } else if value.is_null() {
                 // A null is an error because a field that was meant to narrow a rule must not widen it.
@@ -323,14 +359,17 @@ fn shown(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::Bool(truth) => truth.to_string(),
         Value::Number(number) => number.to_string(),
-        Value::String(text) => {
-            let (cut, dots) = match text.char_indices().nth(FOUND_CHARS_MAX) {
-                Some((at, _)) => (text.get(..at).unwrap_or_default(), "..."),
-                None => (text.as_str(), ""),
-            };
-            format!("{cut:?}{dots}")
-        }
+        Value::String(text) => quoted(text),
     }
+}
+
+/// Quotes a text for an error, cut short.
+pub(crate) fn quoted(text: &str) -> String {
+    let (cut, dots) = match text.char_indices().nth(FOUND_CHARS_MAX) {
+        Some((at, _)) => (text.get(..at).unwrap_or_default(), "..."),
+        None => (text, ""),
+    };
+    format!("{cut:?}{dots}")
 }
 
 /// True if the text is a token (RFC 9110, 5.6.2), like the names of headers and cookies.

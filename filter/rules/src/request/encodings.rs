@@ -191,8 +191,9 @@ const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// Envoy returns the bytes of a metadata value without its type: a text unchanged, a number as eight bytes (IEEE 754,
 /// little-endian), true and false as one byte (`serializeValue` in its `source/extensions/common/wasm/context.cc`).
 ///
-/// Eight bytes that are text without control characters count as text. The bytes of a whole number below 2^44 never
-/// are, since the lowest byte is zero.
+/// Eight bytes that are text without control characters count as text. The bytes of a whole number below 2^44
+/// never are, since the lowest byte is zero.
+#[inline(never)]
 pub fn claim_as_text(value: Vec<u8>) -> Vec<u8> {
     match value.as_slice() {
         [0] => b"false".to_vec(),

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use serde_json::{Map, Value};
 
 use self::template::Template;
-use crate::reading::{Item, is_token};
+use crate::reading::{Item, is_token, joined};
 
 pub const BODY_BYTES_MAX: usize = 8 * 1_024;
 pub const SET_HEADERS_MAX: usize = 20;
@@ -114,7 +114,7 @@ fn template(text: &str, item: &Item<'_>) -> Option<Template> {
 fn content_type(item: &Item<'_>) -> Option<String> {
     let text = item.text(CONTENT_TYPE_BYTES_MAX)?;
     // A type and a subtype, then parameters (RFC 9110, 8.3.1).
-    let media = text.split(';').next().unwrap_or_default().trim_end();
+    let media = text.split(';').next().unwrap_or_default().trim_ascii_end();
     let is_media = media.split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
     if !is_media || !is_value(text) {
         item.record("expected a media type, as in text/plain; charset=utf-8");
@@ -146,7 +146,7 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
         let wrong = if written.len() > HEADER_NAME_BYTES_MAX || !is_token(&name) {
             format!("expected a header's name: 1 to {HEADER_NAME_BYTES_MAX} letters, digits or !#$%&'*+-.^_`|~")
         } else if FRAMING.contains(&name.as_str()) {
-            format!("expected another header than {}", FRAMING.join(", "))
+            format!("expected another header than {}", joined(FRAMING, ", "))
         } else if is_known {
             format!("expected {name} once, in whatever case")
         } else {
@@ -160,5 +160,5 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
 
 /// True for a field value (RFC 9110, 5.5) of visible ASCII characters and spaces between them.
 fn is_value(text: &str) -> bool {
-    text.bytes().all(|b| matches!(b, b' '..=b'~')) && text.trim() == text
+    text.bytes().all(|b| matches!(b, b' '..=b'~')) && text.trim_ascii() == text
 }

@@ -9,8 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-/// Maximum number of characters of an unknown placeholder that an error repeats.
-const FOUND_CHARS_MAX: usize = 40;
+use crate::reading::{joined, quoted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placeholder {
@@ -138,13 +137,11 @@ fn cut_at(text: &str, braces: [u8; 2]) -> Option<(&str, &str)> {
 
 /// The error for an unknown placeholder; `after` is the text after the opening braces.
 fn unknown(after: &str) -> String {
-    let expected: Vec<_> = PLACEHOLDERS.iter().map(|(name, _)| format!("{{{{{name}}}}}")).collect();
-    let expected = expected.join(", ");
+    let expected = joined(PLACEHOLDERS.iter().map(|(name, _)| format!("{{{{{name}}}}}")), ", ");
     let Some((name, _)) = cut_at(after, *b"}}") else {
         return format!("expected }}}} after {{{{, as in {expected}");
     };
-    let found: String = name.chars().take(FOUND_CHARS_MAX).flat_map(char::escape_default).collect();
-    format!("expected only the placeholders {expected}, found {{{{{found}}}}}")
+    format!("expected only the placeholders {expected}, found {}", quoted(&format!("{{{{{name}}}}}")))
 }
 
 #[cfg(test)]

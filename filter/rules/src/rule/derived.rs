@@ -59,7 +59,7 @@ fn keys(fields: &mut Fields<'_>, key: Option<&KeySpec>, attributes: &Attributes)
     let item = fields.take("keys")?;
     let as_requests_have =
         |text: &str| key.map_or_else(|| text.to_owned(), |key| key.as_requests_have(text, attributes));
-    let keys = long_texts(fields, "keys", as_requests_have);
+    let keys = long_texts(fields, "keys", &as_requests_have);
     if key.is_some_and(|key| key.others.len() != 1) {
         item.record("expected a key with one part beside client_address, whose values these are");
     }
@@ -145,10 +145,10 @@ pub(super) struct WiderPrefix<'a> {
 
 /// Reads the field `also_by_prefix` of a rule with this key; the key is `None` if it is invalid.
 pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<WiderPrefix<'a>> {
-    let items: Vec<_> = fields.list("also_by_prefix", WIDER_MAX).collect();
+    let items = fields.list("also_by_prefix", WIDER_MAX);
     let narrow = match key.map(KeySpec::prefixes) {
         Some(Some(prefixes)) => prefixes,
-        Some(None) if !items.is_empty() => {
+        Some(None) if items.len() > 0 => {
             fields.record_at("also_by_prefix", "expected a key with client_address: there is no prefix to widen");
             return Vec::new();
         }
