@@ -7,6 +7,7 @@
 use std::ptr::{null, null_mut};
 
 use weir_limiter::engine::LogLevel;
+use weir_limiter::response::Header;
 
 use crate::memory::Loan;
 
@@ -153,7 +154,7 @@ pub(crate) fn log(level: LogLevel, text: &str) {
 }
 
 fn write_log(level: u32, text: &str) {
-    let text = ["weir: ", text].concat();
+    let text = format!("weir: {text}");
     // SAFETY: the host reads the text during the call. A failure to write the log is ignored.
     let _ = unsafe { proxy_log(level, text.as_ptr(), text.len()) };
 }
@@ -281,11 +282,11 @@ pub(crate) fn act_for(context: u32) -> Result<(), HostStatus> {
 /// Makes an HTTP call. Returns the host's id for it.
 pub(crate) fn http_call(
     upstream: &str,
-    headers: &[(&str, &str)],
+    headers: &[Header<'_>],
     body: &[u8],
     timeout_ms: u32,
 ) -> Result<u32, HostStatus> {
-    let (headers, trailers, mut call) = (serialized(headers), serialized::<&str>(&[]), 0);
+    let (headers, trailers, mut call) = (serialized(headers), serialized(&[]), 0);
     // SAFETY: the host reads the names, the maps and the body and writes four bytes during the call.
     done(unsafe {
         proxy_http_call(
@@ -304,6 +305,7 @@ pub(crate) fn http_call(
     Ok(call)
 }
 
+#[inline(never)]
 pub(crate) fn define_metric(kind: Metric, name: &str) -> Result<u32, HostStatus> {
     let mut id = 0;
     // SAFETY: the host reads the name and writes four bytes during the call.
@@ -317,6 +319,7 @@ pub(crate) fn record(gauge: u32, value: u64) -> Result<(), HostStatus> {
 }
 
 /// Value of a metric over all workers; zero if the host returns none.
+#[inline(never)]
 pub(crate) fn metric(id: u32) -> u64 {
     let mut value = 0;
     // SAFETY: the host writes eight bytes to `value` during the call.
@@ -346,8 +349,8 @@ fn returned(call: impl FnOnce(BytesOut, *mut usize) -> u32) -> Result<Vec<u8>, H
     answer.ok_or(HostStatus::INTERNAL_FAILURE)
 }
 
-/// Header pairs in the ABI's format: count, sizes, then names and values, each terminated by NUL.
-pub(crate) fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
+/// Header pairs in the ABI's form: count, sizes, then names and values, each terminated by NUL.
+pub(crate) fn serialized(pairs: &[Header<'_>]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let texts: usize = pairs.iter().map(|(name, value)| name.len() + value.as_ref().len()).sum();
     let mut bytes = Vec::with_capacity(4 + 10 * pairs.len() + texts);

@@ -38,7 +38,7 @@ impl Metrics {
             *gauge = host::define_metric(Metric::Gauge, name).ok();
         }
         let mut metrics = Self {
-            events: CountedEvent::METRICS.map(|(event, name)| (event, counter(name))).into(),
+            events: CountedEvent::METRICS.iter().map(|(event, name)| (*event, counter(name))).collect(),
             rules: Vec::new(),
             gauges,
         };
@@ -91,7 +91,10 @@ fn of_rule(name: &str) -> Option<RuleMetrics> {
         if defined.len() >= RULES_COUNTED_MAX {
             return None;
         }
-        let metrics = RuleCounters::NAMES.map(|what| counter(&format!("weir.rule.{name}.{what}")));
+        let mut metrics = RuleMetrics::default();
+        for (metric, what) in metrics.iter_mut().zip(RuleCounters::NAMES) {
+            *metric = counter(&format!("weir.rule.{name}.{what}"));
+        }
         // If the host defined none, the rule takes no entry, and is tried again with the next rule set.
         if metrics.iter().any(Option::is_some) {
             defined.insert(at, (name.to_owned(), metrics));
@@ -116,6 +119,7 @@ pub(crate) fn blocked() -> u64 {
     BLOCKED.get().map_or(0, host::metric)
 }
 
+#[inline(never)]
 fn counter(name: &str) -> Option<u32> {
     host::define_metric(Metric::Counter, name).ok()
 }

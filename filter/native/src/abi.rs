@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::slice;
 
 use weir_limiter::engine::{Caller, LogLevel, SyncCall};
+use weir_limiter::response::Header;
 use weir_rules::claim_as_text;
 
 type Ptr = *mut c_void;
@@ -472,8 +473,9 @@ impl StreamHandle {
 
 /// Makes a call to weir-sync for a request or a configuration. Returns Envoy's id of it, or the reason of the failure.
 fn make_call(of: Ptr, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
-    let headers = caller.headers(call).into_iter();
-    let headers: Vec<EnvoyHeader> = headers.map(|(name, value)| EnvoyHeader::of(name, value)).collect();
+    let texts = caller.headers(call);
+    let header = |(name, value): &Header<'_>| EnvoyHeader::of(*name, value.as_bytes());
+    let headers: Vec<EnvoyHeader> = texts.iter().map(header).collect();
     let (cluster, body, mut id) = (Bytes::of(&caller.cluster), Bytes::of(&call.body), 0);
     // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
     let result =

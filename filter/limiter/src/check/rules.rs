@@ -83,12 +83,18 @@ impl CompiledRules {
 
     pub(crate) fn replace(&mut self, set: Arc<RuleSet>) -> Replacement {
         let mut new = Self::new(set, self.secret, self.is_in_fleet);
-        let of_salt = Indices::of(new.terms.iter().map(|terms| terms.salt));
-        let of_name = Indices::of(new.set.rules().iter().map(|rule| rule.name.as_str()));
-        let moved = Replacement {
-            unchanged: self.terms.iter().map(|terms| of_salt.get(&terms.salt)).collect(),
-            named: self.set.rules().iter().map(|rule| of_name.get(&rule.name.as_str())).collect(),
+        let by_name = new.set.rules().iter().map(|rule| rule.name.as_str());
+        let by_name = sorted(by_name.zip((0..NO_RULE).map(RuleIndex::new)).collect());
+        let namesake = |rule: &Rule| {
+            let at = by_name.binary_search_by(|(name, _)| (*name).cmp(&rule.name)).ok()?;
+            by_name.get(at).map(|(_, rule)| *rule)
         };
+        let named: Vec<_> = self.set.rules().iter().map(namesake).collect();
+        // Salts of rules with different names differ.
+        let is_same =
+            |rule: &RuleIndex, known: &RuleTerms| new.terms_of(*rule).is_some_and(|new| new.salt == known.salt);
+        let unchanged = named.iter().zip(&self.terms).map(|(rule, known)| rule.filter(|rule| is_same(rule, known)));
+        let moved = Replacement { unchanged: unchanged.collect(), named };
         for (place, (rule, known)) in self.set.rules().iter().zip(&self.terms).enumerate() {
             let Some(same) = moved.named(place) else { continue };
             if new.set.rules().get(same).is_some_and(|new| new.key.identity().eq(rule.key.identity()))
@@ -176,20 +182,6 @@ impl CompiledRules {
         let hash = self.secret.hash(value.as_bytes());
         let place = EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot: hash.slot(slot_count) };
         Some(NamedKey { place, rule: RuleIndex::of(index)?, value })
-    }
-}
-
-/// A map from rules' salts or names to indices.
-struct Indices<T>(Vec<(T, RuleIndex)>);
-
-impl<T: Ord> Indices<T> {
-    fn of(rules: impl Iterator<Item = T>) -> Self {
-        Self(sorted(rules.zip((0..NO_RULE).map(RuleIndex::new)).collect()))
-    }
-
-    fn get(&self, what: &T) -> Option<RuleIndex> {
-        let at = self.0.binary_search_by(|(known, _)| known.cmp(what)).ok()?;
-        self.0.get(at).map(|(_, rule)| *rule)
     }
 }
 

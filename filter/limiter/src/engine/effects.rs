@@ -11,8 +11,8 @@ use crate::algorithms::BucketStatus;
 use crate::check::{Beside, QuotaStatus};
 use crate::counters::Counters;
 use crate::response::{
-    BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, LimitedStatus, PreparedResponses, blocked_headers,
-    is_grpc, numbers,
+    BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, Header, LimitedStatus, PreparedResponses,
+    blocked_headers, is_grpc, numbers,
 };
 use crate::sync::Consume;
 use weir_protocol::messages::{CONTENT_TYPE, RunningRules};
@@ -20,6 +20,7 @@ use weir_protocol::time::Time;
 use weir_rules::Rule;
 use weir_rules::config::SyncConfig;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
+use weir_rules::reading::joined;
 use weir_rules::request::{Attribute, Request};
 use weir_rules::sorting::sorted;
 use weir_rules::template::Numbers;
@@ -143,13 +144,17 @@ impl Caller {
         }
     }
 
-    pub fn headers<'a>(&'a self, call: &'a SyncCall) -> Vec<(&'a str, &'a str)> {
+    pub fn headers<'a>(&'a self, call: &'a SyncCall) -> Vec<Header<'a>> {
         let method = if call.body.is_empty() { "GET" } else { "POST" };
-        let mut headers = vec![(":method", method), (":path", &call.path), (":authority", &self.cluster)];
+        let mut headers: Vec<Header<'a>> = vec![
+            (":method", method.into()),
+            (":path", call.path.as_str().into()),
+            (":authority", self.cluster.as_str().into()),
+        ];
         if !call.body.is_empty() {
-            headers.push(("content-type", CONTENT_TYPE));
+            headers.push(("content-type", CONTENT_TYPE.into()));
         }
-        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
+        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value.into())));
         headers
     }
 }
@@ -164,19 +169,24 @@ pub fn no_answer() -> Unread {
 pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> CallResult {
     if status != 200 {
         let body = if size > ANSWER_BYTES_MAX { Vec::new() } else { body().unwrap_or_default() };
-        // A proxy answers like this if its upstream does not. weir-sync's own refusals are JSON.
-        let trouble = if matches!(status, 502..=504) && !body.starts_with(b"{") {
-            format!("weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)")
-        } else {
-            let text = body.get(..REFUSAL_BYTES_MAX).unwrap_or(&body);
-            format!("weir-sync refused the call: status {status} {}", String::from_utf8_lossy(text))
-        };
-        return Err(Unread::Failed(trouble));
+        return Err(Unread::Failed(refusal(status, &body)));
     }
     if size > ANSWER_BYTES_MAX {
         return Err(Unread::TooLarge(size));
     }
     body()
+}
+
+#[inline(never)]
+fn refusal(status: u16, body: &[u8]) -> String {
+    // A proxy answers like this if its upstream does not. weir-sync's own refusals are JSON.
+    if matches!(status, 502..=504) && !body.starts_with(b"{") {
+        return format!(
+            "weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)"
+        );
+    }
+    let text = body.get(..REFUSAL_BYTES_MAX).unwrap_or(body);
+    format!("weir-sync refused the call: status {status} {}", String::from_utf8_lossy(text))
 }
 
 // Responses to refused clients.
@@ -222,9 +232,10 @@ impl LastReply {
 pub(super) fn policies(all: &[RuleReplies], with_own: bool, status: &QuotaStatus) -> String {
     let others = status.others().iter().map(|other| (usize::from(other.rule), other.partition.as_slice()));
     let own = with_own.then_some((usize::from(status.rule), status.partition()));
-    let stated = sorted(others.chain(own).collect::<Vec<_>>());
+    let mut stated: Vec<_> = others.collect();
+    stated.extend(own);
     let policy = |(rule, partition): (usize, _)| Some(all.get(rule)?.answers.policy(partition));
-    stated.into_iter().filter_map(policy).collect::<Vec<_>>().join(", ")
+    joined(sorted(stated).into_iter().filter_map(policy), ", ")
 }
 
 impl RuleReplies {

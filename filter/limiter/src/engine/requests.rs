@@ -19,6 +19,7 @@ use crate::sync::{Consume, ConsumeReply, decide_taken};
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
 use weir_rules::Rule;
+use weir_rules::reading::joined;
 use weir_rules::request::Request;
 
 /// Maximum number of waits of a request. It waits once, unless the rules were replaced meanwhile, the lease of its
@@ -295,7 +296,7 @@ impl Engine {
     fn names(&self, rules: &[RuleIndex], is_named: impl Fn(&Rule) -> bool) -> String {
         let all = rules.iter().filter_map(|rule| self.rules().rules().get(usize::from(*rule)));
         let names = all.filter(|rule| is_named(rule)).map(|rule| rule.name.as_str());
-        names.collect::<Vec<_>>().join(",")
+        joined(names, ",")
     }
 
     fn is_of_grpc(&self, asking: &mut Asking<'_>) -> bool {

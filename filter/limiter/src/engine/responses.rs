@@ -119,6 +119,7 @@ impl Engine {
 
     /// Handles the end of the response, complete or not: charges costs by its size or its metadata. If the response
     /// never began, a cost that its status or a header would have stated stays as reserved.
+    #[cfg_attr(target_arch = "wasm32", inline(never))]
     pub fn response_sent(
         &mut self,
         open: &mut OpenRequest,
@@ -137,6 +138,7 @@ impl Engine {
     }
 
     /// Ends the request and its wait. Releases what it holds; reserved tokens stay charged if no cost was stated.
+    #[cfg_attr(target_arch = "wasm32", inline(never))]
     pub fn end(&mut self, open: &mut OpenRequest, host: &mut dyn Host, read: Time) {
         let now = self.clock.time(host, read);
         if let Some(acquire) = open.acquire.take() {

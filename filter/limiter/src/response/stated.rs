@@ -91,8 +91,9 @@ impl Stated {
     }
 }
 
-/// The headers that replace `lines`, in which others state quotas: the strictest status of `own` and theirs. `reset_of`
-/// formats a reset in a number of seconds; `unix_s` is the wall clock.
+/// The headers that replace `lines`, in which others state quotas: the strictest status of `own` and theirs.
+/// `reset_of` formats a reset in a number of seconds; `unix_s` is the wall clock.
+#[inline(never)]
 pub(super) fn merged<'a>(
     (own, ours, mut forms): (Stated, String, Forms),
     lines: &[HeaderLine],
