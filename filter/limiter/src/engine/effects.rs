@@ -232,9 +232,12 @@ impl LastReply {
 pub(super) fn policies(all: &[RuleReplies], with_own: bool, status: &QuotaStatus) -> String {
     let others = status.others().iter().map(|other| (usize::from(other.rule), other.partition.as_slice()));
     let own = with_own.then_some((usize::from(status.rule), status.partition()));
+    let policy = |(rule, partition): (usize, _)| Some(all.get(rule)?.answers.policy(partition));
+    if status.others().is_empty() {
+        return own.and_then(policy).unwrap_or_default();
+    }
     let mut stated: Vec<_> = others.collect();
     stated.extend(own);
-    let policy = |(rule, partition): (usize, _)| Some(all.get(rule)?.answers.policy(partition));
     joined(sorted(stated).into_iter().filter_map(policy), ", ")
 }
 
