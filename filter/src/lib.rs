@@ -11,8 +11,7 @@
 //! ```
 //!
 //! The decision logic is in `weir-limiter`, as is the state machine of a worker (`weir_limiter::engine`). Files here
-//! do not import each other in circles. Nothing here may trap: a panic costs a worker its VM and its request in
-//! flight (I1).
+//! do not import each other in circles. Nothing here may trap: a panic costs a worker its VM and its request (I1).
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod exports;

@@ -218,8 +218,7 @@ impl ProcessState {
     }
 }
 
-/// Name of slot `index`. A host may identify keys by CRC-32: the names differ in four adjacent bytes, so their sums
-/// differ, too.
+/// Name of slot `index`. A host may identify keys by CRC-32: names differ in four adjacent bytes, so the sums differ.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";
     name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);

@@ -307,8 +307,7 @@ impl<T> KeptRequest<T> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: the pointer was made by `new` on this thread. Envoy passes it only until the hook for its end
-        // has run.
+        // SAFETY: the pointer was made by `new` on this thread. Envoy passes it only until its end's hook has run.
         unsafe {
             Rc::increment_strong_count(self.0);
             Some(Rc::from_raw(self.0))
@@ -524,7 +523,7 @@ unsafe impl Send for ConfigHandle {}
 
 /// Envoy's id of a counter or a gauge, and the call that changes it.
 #[derive(Clone, Copy)]
-pub(crate) struct Metric {
+pub(crate) struct EnvoyMetric {
     id: usize,
     record: RecordMetric,
 }
@@ -544,26 +543,26 @@ impl ConfigHandle {
     }
 
     /// Defines a counter with these labels. Envoy accepts definitions only while the configuration is created.
-    pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<Metric> {
+    pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<EnvoyMetric> {
         let define = envoy_dynamic_module_callback_http_filter_config_define_counter;
         self.define(define, envoy_dynamic_module_callback_http_filter_config_increment_counter, name, labels)
     }
 
     /// Defines a gauge. Envoy accepts definitions only while the configuration is created.
-    pub(crate) fn define_gauge(self, name: &str) -> Option<Metric> {
+    pub(crate) fn define_gauge(self, name: &str) -> Option<EnvoyMetric> {
         let define = envoy_dynamic_module_callback_http_filter_config_define_gauge;
         self.define(define, envoy_dynamic_module_callback_http_filter_config_set_gauge, name, &[])
     }
 
-    fn define(self, define: DefineMetric, record: RecordMetric, name: &str, labels: &[&str]) -> Option<Metric> {
+    fn define(self, define: DefineMetric, record: RecordMetric, name: &str, labels: &[&str]) -> Option<EnvoyMetric> {
         let (labels, mut id) = (texts(labels), 0);
         // SAFETY: Envoy copies the texts, and writes a number, during the call.
         let result = unsafe { define(self.0, Bytes::of(name), labels.as_ptr(), labels.len(), &raw mut id) };
-        (result == 0).then_some(Metric { id, record })
+        (result == 0).then_some(EnvoyMetric { id, record })
     }
 
     /// Adds to a counter under these label values, or sets a gauge. A value that Envoy refuses is lost.
-    pub(crate) fn record(self, Metric { id, record }: Metric, labels: &[&str], value: u64) {
+    pub(crate) fn record(self, EnvoyMetric { id, record }: EnvoyMetric, labels: &[&str], value: u64) {
         let labels = texts(labels);
         // SAFETY: Envoy copies the texts during the call.
         unsafe { record(self.0, id, labels.as_ptr(), labels.len(), value) };

@@ -15,7 +15,7 @@ use weir_limiter::engine::LogLevel;
 use weir_protocol::messages::RuleCounts;
 use weir_rules::RuleSet;
 
-use crate::abi::{ConfigHandle, Metric, log};
+use crate::abi::{ConfigHandle, EnvoyMetric, log};
 use crate::locked;
 
 const RULE: &str = "rule";
@@ -28,10 +28,10 @@ type RuleSums = [u64; RuleCounters::NAMES.len()];
 
 /// The limiter's metrics; `None` where Envoy did not define one.
 pub(crate) struct Metrics {
-    events: Vec<(CountedEvent, Option<Metric>)>,
-    rules: [Option<Metric>; RuleCounters::NAMES.len()],
+    events: Vec<(CountedEvent, Option<EnvoyMetric>)>,
+    rules: [Option<EnvoyMetric>; RuleCounters::NAMES.len()],
     /// In the order of [`GAUGES`].
-    gauges: [Option<Metric>; GAUGES.len()],
+    gauges: [Option<EnvoyMetric>; GAUGES.len()],
 }
 
 impl Metrics {
@@ -71,7 +71,7 @@ impl Metrics {
 
     /// Adds the counts since the last call to Envoy's counters. `names` are those of the rules.
     pub(crate) fn flush(&self, counters: &mut Counters, names: &[String], config: ConfigHandle) {
-        let count = |metric: Option<Metric>, labels: &[&str], by: u32| {
+        let count = |metric: Option<EnvoyMetric>, labels: &[&str], by: u32| {
             if let Some(metric) = metric.filter(|_| by > 0) {
                 config.record(metric, labels, by.into());
             }

@@ -127,8 +127,7 @@ impl RuleSet {
         out
     }
 
-    /// Like [`RuleSet::find_matches`], for the rules without an expensive condition; `None` if that is all or none
-    /// of them.
+    /// Like [`RuleSet::find_matches`], for the rules without an expensive condition; `None` if all are, or none.
     pub fn find_cheap_matches<'a>(
         &self,
         request: &mut Fetched<'_>,

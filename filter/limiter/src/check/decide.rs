@@ -154,8 +154,7 @@ impl Limiter {
         self.allow(hits, loaded, now)
     }
 
-    /// Evaluates an allowed request under each rule in shadow, without effect on the decision or on other
-    /// rules' buckets.
+    /// Evaluates an allowed request under each rule in shadow, without effect on the decision or other rules.
     fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.read_connectivity(now);
         let Scratch { shadow, .. } = scratch;

@@ -255,8 +255,7 @@ impl Limiter {
         })
     }
 
-    /// Records that call `number` failed and is resent once. Grants pushed in a reply to the first attempt count
-    /// as lost.
+    /// Records that call `number` failed and is resent once. Grants pushed with the first attempt count as lost.
     pub(crate) fn acquire_sent_again(&mut self, number: u64) {
         self.counters.add(CountedEvent::SyncFailed, 1);
         if let Some(sync) = &mut self.sync {

@@ -151,8 +151,7 @@ impl Limiter {
         Grant { burst: grant.burst.max(most), ..*grant }
     }
 
-    /// Adds tokens debited from a strict rule's budget. Their lease runs from the time of the report, so it ends
-    /// here first.
+    /// Adds tokens debited from a strict rule's budget. Their lease begins with the report, so it ends here first.
     fn lease(&mut self, reported: &ReportedKey, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let sharing = self.rules.get(reported.rule).map(|rule| &rule.sharing);

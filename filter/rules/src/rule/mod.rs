@@ -103,6 +103,11 @@ impl Rule {
         self.sharing.refill_policy.windows().is_some() && self.rate.is_none()
     }
 
+    /// The rule's condition, and that of its tier.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        core::iter::once(&*self.matches).chain(self.variant.tier.iter().map(|tier| &tier.when))
+    }
+
     /// True if `self` allows less than `other`, a variant of the same rule: lower rate, or same rate and smaller burst.
     /// Requests in flight have no rate.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {

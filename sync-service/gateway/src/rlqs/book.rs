@@ -12,8 +12,7 @@ use super::messages::{self, Pairs, abandon};
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
 use crate::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 
-/// Maximum number of streams, of buckets per stream, and of buckets of all streams. A bucket counts once per stream
-/// that reports it.
+/// Maximum number of streams, of buckets per stream, and of buckets of all streams, each counted once per stream.
 pub(super) const STREAMS_MAX: usize = 1_000;
 pub(super) const BUCKETS_OF_STREAM_MAX: usize = 1_000;
 pub(super) const BUCKETS_MAX: usize = 20_000;

@@ -13,8 +13,7 @@
 //! 510  zero        2 B
 //! ```
 //!
-//! Reads out of range return zero and writes out of range do nothing, so no index can trap. Unused units may
-//! contain anything.
+//! Reads out of range return zero, and writes do nothing, so no index can trap. Unused units may contain anything.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
