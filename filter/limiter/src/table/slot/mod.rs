@@ -210,7 +210,7 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by a key that
+    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, below a burst, by a key that
     /// is not watched; `None` if there is none. The replaced key keeps its debt, but its tokens go unreported.
     pub(crate) fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
