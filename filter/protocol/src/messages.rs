@@ -140,7 +140,7 @@ pub struct Report {
     pub status: Option<StatusReport>,
 }
 
-/// The replies to its reports that a worker has received. Pushes of a lost reply are repeated.
+/// A worker's account of the replies that it has received. Pushes in a lost reply are sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replies {
     /// Latest sequence number up to which the worker awaits no replies.

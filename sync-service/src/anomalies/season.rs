@@ -29,7 +29,7 @@ pub(crate) struct Season {
     recent: VecDeque<f64>,
     /// Minimum length of `recent` for the current level to be known.
     recent_min: usize,
-    /// Median distance of minutes from the expected level, for each of the last hours.
+    /// Median distance of a minute's level from the expected one, for each of the last hours.
     spreads: VecDeque<f64>,
     deviations: Vec<f64>,
 }

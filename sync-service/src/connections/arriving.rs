@@ -88,7 +88,7 @@ const WHOLE: u8 = 1;
 const ANSWERED: u8 = 2;
 
 impl RequestLifetime {
-    /// Begins with the head of a request on the connection that holds `seat`.
+    /// Starts when the head of a request has arrived on the connection of `seat`.
     pub(super) fn new(seat: &Arc<Seat>, on_the_way: Option<Arc<OnTheWay>>) -> Self {
         if let Some(way) = &on_the_way {
             way.asked.fetch_add(1, Ordering::Relaxed);

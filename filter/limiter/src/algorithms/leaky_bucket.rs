@@ -27,7 +27,7 @@ pub(super) fn take(quota: &Quota, bucket: Bucket, n: u32, now: Time) -> Admissio
     }
 }
 
-/// Gives back the turn of `n` tokens that produced `taken`. The turn is lost if another was taken after it.
+/// Gives back the turn of `n` tokens that left the bucket as `taken`. Does nothing if another was taken since.
 #[must_use]
 pub(super) fn give_back(quota: &Quota, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
     if bucket == taken { bucket.give_back(quota, n) } else { bucket }

@@ -303,9 +303,9 @@ impl SyncClient {
         true
     }
 
-    /// Adds epochs that have ended to `builder`; in a report, also those whose leases must be renewed. A call for
-    /// tokens can give back, but not state that more was spent. Returns the number of epochs whose lease ended before a
-    /// cost other than their tokens was confirmed.
+    /// Adds ended epochs to `builder` and, in a report, those whose leases must be renewed. A call for tokens can give
+    /// tokens back, but cannot state that more were spent. Returns the number of epochs whose lease ended before
+    /// weir-sync confirmed a cost that differs from their tokens.
     pub(crate) fn report_own_epochs(
         &mut self,
         builder: &mut ReportBuilder,

@@ -34,8 +34,8 @@ fn weight(quota: Quota, divisor: u32, tokens: u64, waits_ns: u64) -> u64 {
 }
 
 impl Limiter {
-    /// The report to send now; the caller then calls [`Limiter::apply`] or [`Limiter::report_failed`]. `None` if the
-    /// maximum is under way, or if there is nothing to report and no need to `greet`. A greeting keeps the POP live,
+    /// The report to send now; the caller then calls [`Limiter::apply`] or [`Limiter::report_failed`]. `None` if enough
+    /// reports are in flight, or if there is nothing to report and no need to `greet`. A greeting keeps the POP live,
     /// and its reply brings pushed grants; one worker sends it each interval.
     pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
         if !self.may_report(now) {

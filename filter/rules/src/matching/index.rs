@@ -177,7 +177,7 @@ impl Dimension {
     }
 }
 
-/// The values that a test requires in the dimension `of`: whole values, or heads.
+/// A value that a test requires in one dimension: a whole value, or a head.
 enum Asked {
     Exact(Vec<u8>),
     Head(Vec<u8>),

@@ -48,7 +48,7 @@ impl Variant {
         self.tier.as_ref().is_some_and(|tier| matches!(tier.change, TierQuota::Unlimited))
     }
 
-    /// Tests whether the variant applies to the request, whose rule counts by `key`.
+    /// Tests whether the variant, of a rule that counts by `key`, applies to the request.
     pub fn holds(&self, key: &KeySpec, request: &mut Fetched<'_>) -> Holds {
         let Some(tier) = &self.tier else { return Holds::Yes };
         let is_among = tier.keys.as_ref().map_or(Holds::Yes, |keys| key.is_among(keys, request));

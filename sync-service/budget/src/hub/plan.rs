@@ -80,8 +80,8 @@ impl Plan {
         self.acquires.len() - 1
     }
 
-    /// Records that entry `at` answers the next key, only a part of its claim if `is_clipped`, and returns the entry.
-    /// `asked` is the key's new demand.
+    /// Records that entry `at` answers the next key, and returns it. If `is_clipped`, only a part of the key's claim
+    /// was accepted. `asked` is the key's new demand.
     fn next_entry(&mut self, at: usize, is_clipped: bool, asked: u64) -> Option<&mut PlanEntry> {
         self.answer(Answer::Entry { at, is_clipped }, asked);
         self.entries.get_mut(at)

@@ -244,7 +244,7 @@ const MS_NS: u64 = SECOND_NS / 1_000;
 #[derive(Debug)]
 pub(super) struct Pop {
     pub(super) seen_at: Time,
-    /// Part of its last silence that it may still have to report, in nanoseconds.
+    /// Additional age that admissions in its reports may have, since it was silent, in nanoseconds.
     silence_ns: u64,
     table: u32,
     /// Minimum difference between our clock and its table's over its reports, in milliseconds.

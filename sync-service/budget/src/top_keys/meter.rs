@@ -1,9 +1,9 @@
 //! Measures of a top key: its rates, and the weights that select the keys to keep.
 //!
-//! Rates are a sliding window of [`WINDOW_NS`] in constant memory: the counts of the current window, and of the
-//! previous one the part within the last [`WINDOW_NS`], as if its counts had arrived evenly. A report's counts cover
-//! the time since the previous report, and are divided at the end of a window. The rate is that at the last report,
-//! until the next report of a warm key is overdue.
+//! Rates are measured over a sliding window of [`WINDOW_NS`] in constant memory: the current window's counts, plus the
+//! previous window's share within the last [`WINDOW_NS`], as if those had arrived evenly. A report's counts cover the
+//! time since the previous report, and are split where a window ends. Until a warm key's next report is overdue, its
+//! rate stays as it was at the last one.
 //!
 //! The weights find the heavy hitters of a stream in bounded memory. A key's weight grows by its counts. When there are
 //! too many keys, the weight of the first key beyond the [`KEPT`] heaviest is subtracted from all, and keys without a

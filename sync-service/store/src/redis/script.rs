@@ -31,7 +31,7 @@ const HEAD_BYTES: u64 = 109;
 const KEPT_SLACK_US: u64 = 10_000_000;
 // The time for which a budget is kept beyond its debt is several times that.
 const _: () = assert!(KEPT_SLACK_US * 5 < GRACE_US);
-/// A strict budget that is not full is kept longer by this times its deficit, at most [`STEP_KEPT_US`].
+/// Extra time for which a strict budget is kept, as a multiple of its deficit; at most [`STEP_KEPT_US`].
 const STEP_KEPT_TIMES: u64 = 3;
 
 #[derive(Clone, Debug)]

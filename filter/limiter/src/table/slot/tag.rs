@@ -179,7 +179,7 @@ impl Debt {
         self.0 >> LABEL_SHIFT
     }
 
-    /// Time at which the debt is paid: the first from `base` on that its steps can represent.
+    /// Time at which the debt is paid off: the earliest one at or after `base` that its steps can represent.
     pub(super) fn until(self, base: Time) -> Time {
         let size = STEP_BITS_MIN + (self.0 >> SIZE_SHIFT & SIZE_MASK);
         let begin = base.as_nanos() >> size;
