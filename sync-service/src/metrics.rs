@@ -182,7 +182,7 @@ metrics! {
     gateway_denied: Family<OfRule, Counter>;
     /// Checks that a rule in shadow would have limited at the gateway.
     gateway_shadow_limited: Family<OfRule, Counter>;
-    /// Other events at the gateway, by the name of the filter's metric without `weir.`, from the first event on.
+    /// Other events at the gateway, by the name of the filter's metric without its prefix, from the first event on.
     gateway_events: Family<Happened, Counter>;
     /// Open streams of clients that decide by quotas they are assigned.
     gateway_quota_streams: Gauge;

@@ -30,7 +30,7 @@ pub struct Checked {
 /// Labels of an event at the gateway other than a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Happened {
-    /// Name of the engine's metric, without `weir.`.
+    /// Name of the engine's metric, without its prefix.
     pub event: &'static str,
 }
 
