@@ -125,7 +125,7 @@ impl RuleSets {
         found.ok_or(ChangeError::NoOverride)
     }
 
-    /// Lifts an override of this kind. Does the same as [`Self::put_override`] without the store.
+    /// Lifts an override of this kind. Without the store, the same applies as for [`Self::put_override`].
     pub(crate) async fn lift_override(
         &self,
         kind: OverrideKind,
