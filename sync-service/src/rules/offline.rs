@@ -51,8 +51,7 @@ impl RuleSets {
             return Err(error.clone().into());
         }
         if matches!(change, OfflineChange::Enforce(true, _)) {
-            let document = followed.base.as_ref().and_then(|base| base.document.as_ref());
-            document.map_or(Ok(()), has_rules)?;
+            followed.document().map_or(Ok(()), has_rules)?;
         }
         // After the store has lost its data, POPs keep their revision, which has overrides that are not known here.
         let is_override = !matches!(change, OfflineChange::Enforce(..));

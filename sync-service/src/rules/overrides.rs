@@ -166,8 +166,7 @@ impl RuleSets {
         banned.extend(recent.canary.as_ref().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
         drop(recent);
         if self.is_missing() {
-            let document = followed.base.as_ref().and_then(|base| base.document.as_ref());
-            banned.extend(tier::banned_keys(document.map(Document::rules), &followed.all_overrides()));
+            banned.extend(tier::banned_keys(followed.document().map(Document::rules), &followed.all_overrides()));
         }
         banned.sort();
         banned.dedup();

@@ -161,6 +161,10 @@ impl Followed {
         self.ends_at.is_some_and(|at| at <= Instant::now())
     }
 
+    pub(super) fn document(&self) -> Option<&Document> {
+        self.base.as_ref().and_then(|base| base.document.as_ref())
+    }
+
     /// Overrides last read from the store, with the changes that the store does not have yet.
     pub(super) fn all_overrides(&self) -> Arc<[Override]> {
         let is_override = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
